@@ -1,0 +1,1 @@
+"""The only code in module_utils that imports ansible: module wrapper, spec constants, command runner."""

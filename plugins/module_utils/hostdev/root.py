@@ -1,0 +1,157 @@
+"""Where the machine's files are, how they are written, how commands run: one object that readers and writers take."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import tempfile
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Callable, Dict, List, Optional, Sequence
+
+from .device.faults import Absent, Fault, Timeout
+
+
+@dataclass(frozen=True)
+class Done:
+    """What a command answered: its exit code and its output as text."""
+
+    code: int
+    out: str
+    err: str
+
+
+Runner = Callable[[Sequence[str], float], Done]
+
+
+def run_process(command: Sequence[str], timeout: float) -> Done:
+    """Run a command with the C locale and return what it answered; Absent when there is no such program, Timeout after timeout seconds."""
+    env = dict(os.environ, LC_ALL="C", LANGUAGE="C")
+    try:
+        done = subprocess.run(list(command), capture_output=True, text=True, errors="replace", timeout=timeout, env=env, check=False)  # pylint: disable=ansible-bad-function
+    except FileNotFoundError as missing:
+        raise Absent(what="run a command", subject=command[0], cause="no such program on this machine", hint=f"install {command[0]}") from missing
+    except subprocess.TimeoutExpired as late:
+        raise Timeout(what="run a command", subject=" ".join(command), cause=f"no answer within {timeout:.0f} s") from late
+    return Done(done.returncode, done.stdout, done.stderr)
+
+
+@dataclass(frozen=True)
+class Root:
+    """The machine as files below one folder ("/" in life, a made tree in tests) and a runner of commands.
+
+    Paths are given as on the machine ("/sys/bus/pci/devices"); `at` maps them below the root.
+    """
+
+    base: Path = Path("/")
+    runner: Runner = field(default=run_process, compare=False)
+
+    def at(self, path: str) -> Path:
+        """Return where the machine's path is for us."""
+        return self.base / path.lstrip("/")
+
+    def sysfs(self, *parts: str) -> Path:
+        """Return a path below the machine's /sys."""
+        return self.at("/sys").joinpath(*parts)
+
+    def proc(self, *parts: str) -> Path:
+        """Return a path below the machine's /proc."""
+        return self.at("/proc").joinpath(*parts)
+
+    def dev(self, *parts: str) -> Path:
+        """Return a path below the machine's /dev."""
+        return self.at("/dev").joinpath(*parts)
+
+    def run(self, command: Sequence[str], timeout: float = 300.0) -> Done:
+        """Run a command and return its answer, whatever its exit code."""
+        return self.runner(command, timeout)
+
+    def must(self, command: Sequence[str], what: str, hint: str = "", timeout: float = 300.0) -> str:
+        """Run a command that has to succeed and return its output; a Fault named after `what` otherwise."""
+        done = self.run(command, timeout)
+        if done.code != 0:
+            said = (done.err or done.out).strip().splitlines()
+            raise Fault(what=what, subject=" ".join(command), cause=f"exit code {done.code}: {' / '.join(said[-3:]) or 'no output'}", hint=hint)
+        return done.out
+
+
+def read_text(path: Path) -> Optional[str]:
+    """Return a file's text without the white space at its end, or None when it is absent or the kernel will not give it."""
+    try:
+        with open(path, encoding="utf-8", errors="replace") as file:
+            return file.read().rstrip()
+    except OSError:
+        return None
+
+
+def read_link_name(path: Path) -> Optional[str]:
+    """Return the last part of a link's target ("vfio-pci" for a driver link), or None when there is no link."""
+    try:
+        return os.path.basename(os.readlink(path)) or None
+    except OSError:
+        return None
+
+
+def write_kernel(path: Path, text: str) -> None:
+    """Write to a kernel attribute in one write; Fault with the kernel's answer when it refuses.
+
+    Success says nothing about the effect (host-side drivers ignore writes): callers read back.
+    """
+    try:
+        handle = os.open(path, os.O_WRONLY)
+        try:
+            os.write(handle, text.encode())
+        finally:
+            os.close(handle)
+    except OSError as error:
+        raise Fault(what="write a kernel attribute", subject=f"{path} <- {text.strip() or '(newline)'}", cause=f"{error.strerror} (errno {error.errno})") from error
+
+
+def write_file(path: Path, text: str, mode: int = 0o644) -> None:
+    """Replace a file whole: written beside it with its final mode, synced, renamed; parents are made."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    try:
+        with os.fdopen(handle, "w", encoding="utf-8") as file:
+            file.write(text)
+            file.flush()
+            os.fchmod(file.fileno(), mode)
+            os.fsync(file.fileno())
+        os.replace(name, path)
+        _sync_folder(path.parent)
+    except OSError as error:
+        Path(name).unlink(missing_ok=True)
+        raise Fault(what="write a file", subject=str(path), cause=f"{error.strerror} (errno {error.errno})") from error
+
+
+def remove_file(path: Path) -> bool:
+    """Delete a file and say whether it was there."""
+    try:
+        path.unlink()
+    except FileNotFoundError:
+        return False
+    _sync_folder(path.parent)
+    return True
+
+
+def _sync_folder(folder: Path) -> None:
+    # a rename is only safe over a power cut once its folder is on the disk
+    handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def entries(folder: Path) -> List[str]:
+    """Return the names in a folder, sorted; none when the folder is absent."""
+    try:
+        return sorted(os.listdir(folder))
+    except OSError:
+        return []
+
+
+def key_values(text: str) -> Dict[str, str]:
+    """Return the KEY=VALUE lines of a text such as a uevent file; other lines are passed over."""
+    pairs = (line.partition("=") for line in text.splitlines())
+    return {key: value for key, mark, value in pairs if mark}

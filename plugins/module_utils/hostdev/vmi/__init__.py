@@ -1,0 +1,1 @@
+"""The typed subset of VirtualMachineInstance and VirtualMachine. No I/O."""

@@ -6,7 +6,8 @@ KubeVirt's util.ResourceNameToEnvVar and its launcher's AddressPool are the cont
 from __future__ import annotations
 
 import re
-from typing import Dict, Iterable, List, Sequence, Tuple
+from collections.abc import Iterable, Sequence
+from typing import Dict, List, Tuple
 
 from .faults import Refused
 
@@ -28,7 +29,7 @@ def addresses_of(value: str) -> List[str]:
 
     Refused when an entry is empty: KubeVirt keeps it and fails later, far from the cause.
     """
-    text = value[:-1] if value.endswith(",") else value
+    text = value.removesuffix(",")
     if not text:
         return []
     entries = [entry.strip() for entry in text.split(",")]

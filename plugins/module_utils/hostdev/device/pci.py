@@ -1,0 +1,87 @@
+"""PCI functions and IOMMU groups as frozen values, and the rules that need nothing but them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Optional
+
+from .address import Address
+
+VFIO_PCI = "vfio-pci"
+_AUDIO = "0403"
+_DISPLAY = "03"
+_HOST_BRIDGES = ("0600", "0604")
+
+
+@dataclass(frozen=True)
+class Function:
+    """One PCI function as sysfs shows it (Documentation/ABI/testing/sysfs-bus-pci).
+
+    vendor, device: four lower-case hex digits. class_code: six. subsystem: "vvvv:dddd" or empty.
+    driver: name of the bound driver, empty when none. override: driver_override, empty when unset.
+    iommu_group: the group's number as text, empty when the IOMMU does not cover the function.
+    numa_node: None when the kernel does not know (it says -1, nothing, or no number).
+    """
+
+    address: Address
+    vendor: str
+    device: str
+    class_code: str
+    subsystem: str = ""
+    driver: str = ""
+    override: str = ""
+    iommu_group: str = ""
+    numa_node: Optional[int] = None
+    boot_vga: bool = False
+    modalias: str = ""
+    physfn: Optional[Address] = None
+    sriov_total: int = 0
+    sriov_active: int = 0
+    vgpu_type: str = ""
+    reset_methods: tuple[str, ...] = ()
+    vfio_nodes: tuple[str, ...] = ()
+
+    @property
+    def id(self) -> str:
+        """Return vendor and device as "10de:2684"."""
+        return f"{self.vendor}:{self.device}"
+
+    @property
+    def is_bridge(self) -> bool:
+        """Return whether this is a host or PCI-to-PCI bridge, which stays on its driver and never counts in a group.
+
+        Other bridges (ISA 0601, NVSwitch 0680) are devices: VFIO wants them bound too (drivers/vfio/pci/vfio_pci_core.c).
+        """
+        return self.class_code[:4] in _HOST_BRIDGES
+
+    @property
+    def is_display(self) -> bool:
+        """Return whether this is a display controller (base class 03)."""
+        return self.class_code.startswith(_DISPLAY)
+
+    @property
+    def is_physical_function(self) -> bool:
+        """Return whether this function can make virtual functions."""
+        return self.sriov_total > 0
+
+    def is_companion_of(self, target: Function) -> bool:
+        """Return whether this is another function of the target's slot with its vendor id, or an audio function."""
+        same_slot = self.address.slot_text == target.address.slot_text and self.address != target.address
+        return same_slot and (self.vendor == target.vendor or self.class_code.startswith(_AUDIO)) and not self.is_bridge
+
+    def label(self) -> str:
+        """Return "0000:01:00.1 (10de:22ba, class 0403, driver snd_hda_intel)" for messages."""
+        return f"{self.address} ({self.id}, class {self.class_code[:4]}, {'driver ' + self.driver if self.driver else 'no driver'})"
+
+
+@dataclass(frozen=True)
+class Group:
+    """One IOMMU group: all functions whose `iommu_group` link names it, in address order."""
+
+    number: str
+    members: tuple[Function, ...] = field(default=())
+
+    @property
+    def endpoints(self) -> tuple[Function, ...]:
+        """Return the members that VFIO counts: all but host and PCI-to-PCI bridges."""
+        return tuple(member for member in self.members if not member.is_bridge)

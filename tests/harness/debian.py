@@ -41,9 +41,7 @@ def installed() -> set[str]:
     Provided names count, since releases rename libraries (the t64 ones) and keep the old name as provided.
     """
     if not shutil.which("dpkg-query"):
-        raise Unprepared(
-            "looking for the packages that the tests need: this machine has no dpkg; use Debian 12, Debian 13 or Ubuntu 24.04"
-        )
+        raise Unprepared("looking for the packages that the tests need: this machine has no dpkg; use Debian 12, Debian 13 or Ubuntu 24.04")
     listing = subprocess.run(
         ["dpkg-query", "-W", "-f=${db:Status-Status}\t${Package}\t${Provides}\n"], capture_output=True, text=True, check=True
     ).stdout

@@ -1,0 +1,112 @@
+"""Run the tools of the tests: output goes to a log under build/, and to the terminal where it says what failed."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import xml.etree.ElementTree as ET
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Optional
+
+from .say import say
+
+ROOT = Path(__file__).resolve().parents[2]
+BUILD = ROOT / "build"
+VENV_BIN = ROOT / ".venv/bin"
+COLLECTION = Path("ansible_collections/vfio/passthrough")
+TAIL = 60
+
+
+@dataclass(frozen=True)
+class Tally:
+    """How many checks passed and failed; adds up."""
+
+    passed: int = 0
+    failed: int = 0
+
+    def __add__(self, other: Tally) -> Tally:
+        """Return the sum of both."""
+        return Tally(self.passed + other.passed, self.failed + other.failed)
+
+    def __str__(self) -> str:
+        """Return the plain closing line."""
+        return f"{self.passed} passed, {self.failed} failed"
+
+
+def environment(changes: Optional[Mapping[str, str]] = None) -> dict[str, str]:
+    """Return the environment of a tool: the .venv's programs first, our collection findable, no colours."""
+    path = os.pathsep.join([str(VENV_BIN), os.environ.get("PATH", "")])
+    ours = {"PATH": path, "ANSIBLE_COLLECTIONS_PATH": str(ROOT / ".venv/collections"), "NO_COLOR": "1", "ANSIBLE_NOCOLOR": "1"}
+    return {**os.environ, **ours, **(changes or {})}
+
+
+def call(name: str, command: Sequence[str], *, cwd: Path = ROOT, env: Optional[Mapping[str, str]] = None) -> tuple[bool, str]:
+    """Run a command with its output in build/logs/NAME.log; return whether it succeeded, and the output.
+
+    When it fails, the last lines of the output are shown.
+    """
+    log = BUILD / "logs" / f"{name}.log"
+    log.parent.mkdir(parents=True, exist_ok=True)
+    with log.open("w", encoding="utf-8") as file:
+        done = subprocess.run(
+            list(command), cwd=cwd, env=environment(env), stdin=subprocess.DEVNULL, stdout=file, stderr=subprocess.STDOUT, check=False
+        )
+    output = log.read_text(encoding="utf-8", errors="replace")
+    if done.returncode:
+        sys.stdout.write("\n".join([*output.splitlines()[-TAIL:], ""]))
+        say(f"{name}: exit {done.returncode}; the whole output is in {log.relative_to(ROOT)}")
+    return done.returncode == 0, output
+
+
+def check(name: str, command: Sequence[str], *, cwd: Path = ROOT, env: Optional[Mapping[str, str]] = None) -> Tally:
+    """Run a command that counts as one check."""
+    good, dummy = call(name, command, cwd=cwd, env=env)
+    if good:
+        say(f"{name}: passed")
+    return Tally(1, 0) if good else Tally(0, 1)
+
+
+def junit(files: Iterable[Path]) -> Tally:
+    """Return the sum over JUnit files; errors count as failures, skipped tests as neither."""
+    total = Tally()
+    for file in files:
+        for suite in ET.parse(file).getroot().iter("testsuite"):
+            bad = int(suite.get("failures", "0")) + int(suite.get("errors", "0"))
+            skipped = int(suite.get("skipped", "0") or "0")
+            total += Tally(int(suite.get("tests", "0")) - bad - skipped, bad)
+    return total
+
+
+def tree_files() -> list[str]:
+    """Return the files of the tree that git knows or would take, without those that are deleted in the working tree."""
+    listing = subprocess.run(
+        ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"], cwd=ROOT, capture_output=True, text=True, check=True
+    ).stdout
+    return [name for name in listing.split("\0") if name and (ROOT / name).is_file()]
+
+
+def copy_tree(collections: Path) -> Path:
+    """Copy the tree to COLLECTIONS/ansible_collections/vfio/passthrough as a git repository of its own; return that.
+
+    ansible-test takes neither a symlink nor a copy that the repository around it ignores: with the latter it
+    says that all targets are skipped, and succeeds.
+    """
+    place = collections / COLLECTION
+    shutil.rmtree(place, ignore_errors=True)
+    for name in tree_files():
+        target = place / name
+        target.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy2(ROOT / name, target)
+    for arguments in (["init", "-q"], ["add", "-A"]):
+        subprocess.run(["git", *arguments], cwd=place, check=True, capture_output=True)
+    return place
+
+
+def stream(command: Sequence[str], env: Optional[Mapping[str, str]] = None) -> bool:
+    """Run a command whose output belongs on the terminal as it comes; return whether it succeeded."""
+    sys.stdout.flush()
+    return subprocess.run(list(command), cwd=ROOT, env=env or environment(), stdin=subprocess.DEVNULL, check=False).returncode == 0

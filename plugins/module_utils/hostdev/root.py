@@ -31,7 +31,9 @@ def run_process(command: Sequence[str], timeout: float) -> Done:
     try:
         done = subprocess.run(list(command), capture_output=True, text=True, errors="replace", timeout=timeout, env=env, check=False)  # pylint: disable=ansible-bad-function
     except FileNotFoundError as missing:
-        raise Absent(what="run a command", subject=command[0], cause="no such program on this machine", hint=f"install {command[0]}") from missing
+        raise Absent(
+            what="run a command", subject=command[0], cause="no such program on this machine", hint=f"install {command[0]}"
+        ) from missing
     except subprocess.TimeoutExpired as late:
         raise Timeout(what="run a command", subject=" ".join(command), cause=f"no answer within {timeout:.0f} s") from late
     return Done(done.returncode, done.stdout, done.stderr)
@@ -72,11 +74,13 @@ class Root:
         done = self.run(command, timeout)
         if done.code != 0:
             said = (done.err or done.out).strip().splitlines()
-            raise Fault(what=what, subject=" ".join(command), cause=f"exit code {done.code}: {' / '.join(said[-3:]) or 'no output'}", hint=hint)
+            raise Fault(
+                what=what, subject=" ".join(command), cause=f"exit code {done.code}: {' / '.join(said[-3:]) or 'no output'}", hint=hint
+            )
         return done.out
 
 
-def read_text(path: Path) -> Optional[str]:
+def read_text(path: Path) -> str | None:
     """Return a file's text without the white space at its end, or None when it is absent or the kernel will not give it."""
     try:
         with open(path, encoding="utf-8", errors="replace") as file:
@@ -85,7 +89,7 @@ def read_text(path: Path) -> Optional[str]:
         return None
 
 
-def read_link_name(path: Path) -> Optional[str]:
+def read_link_name(path: Path) -> str | None:
     """Return the last part of a link's target ("vfio-pci" for a driver link), or None when there is no link."""
     try:
         return os.path.basename(os.readlink(path)) or None
@@ -105,7 +109,11 @@ def write_kernel(path: Path, text: str) -> None:
         finally:
             os.close(handle)
     except OSError as error:
-        raise Fault(what="write a kernel attribute", subject=f"{path} <- {text.strip() or '(newline)'}", cause=f"{error.strerror} (errno {error.errno})") from error
+        raise Fault(
+            what="write a kernel attribute",
+            subject=f"{path} <- {text.strip() or '(newline)'}",
+            cause=f"{error.strerror} (errno {error.errno})",
+        ) from error
 
 
 def write_file(path: Path, text: str, mode: int = 0o644) -> None:
@@ -144,7 +152,7 @@ def _sync_folder(folder: Path) -> None:
         os.close(handle)
 
 
-def entries(folder: Path) -> List[str]:
+def entries(folder: Path) -> list[str]:
     """Return the names in a folder, sorted; none when the folder is absent."""
     try:
         return sorted(os.listdir(folder))
@@ -152,7 +160,7 @@ def entries(folder: Path) -> List[str]:
         return []
 
 
-def key_values(text: str) -> Dict[str, str]:
+def key_values(text: str) -> dict[str, str]:
     """Return the KEY=VALUE lines of a text such as a uevent file; other lines are passed over."""
     pairs = (line.partition("=") for line in text.splitlines())
     return {key: value for key, mark, value in pairs if mark}

@@ -23,7 +23,7 @@ class Fault(Exception):
         line = f"cannot {self.what}: {self.subject}: {self.cause}"
         return f"{line}. {self.hint}" if self.hint else line
 
-    def as_dict(self) -> Dict[str, str]:
+    def as_dict(self) -> dict[str, str]:
         """Return the four parts and the kind, for JSON output and module results."""
         return {"kind": type(self).__name__.lower(), "what": self.what, "subject": self.subject, "cause": self.cause, "hint": self.hint}
 

@@ -11,7 +11,7 @@ from typing import Dict, List, Tuple
 
 from .faults import Refused
 
-PREFIXES: Dict[str, str] = {"pci": "PCI_RESOURCE", "mdev": "MDEV_PCI_RESOURCE", "usb": "USB_RESOURCE"}
+PREFIXES: dict[str, str] = {"pci": "PCI_RESOURCE", "mdev": "MDEV_PCI_RESOURCE", "usb": "USB_RESOURCE"}
 COMPANIONS = "HOSTDEV_COMPANIONS"
 
 # Kubernetes: IsQualifiedName with a mandatory prefix (apimachinery/pkg/util/validation)
@@ -24,7 +24,7 @@ def variable(prefix: str, resource: str) -> str:
     return f"{prefix}_{resource.upper().replace('/', '_').replace('.', '_')}"
 
 
-def addresses_of(value: str) -> List[str]:
+def addresses_of(value: str) -> list[str]:
     """Return the entries of a variable's value; one trailing comma is dropped, as KubeVirt's launcher does.
 
     Refused when an entry is empty: KubeVirt keeps it and fails later, far from the cause.
@@ -34,7 +34,12 @@ def addresses_of(value: str) -> List[str]:
         return []
     entries = [entry.strip() for entry in text.split(",")]
     if not all(entries):
-        raise Refused(what="read device addresses", subject=repr(value), cause="an entry between commas is empty", hint="the variable is set by the device plugin; do not set it by hand")
+        raise Refused(
+            what="read device addresses",
+            subject=repr(value),
+            cause="an entry between commas is empty",
+            hint="the variable is set by the device plugin; do not set it by hand",
+        )
     return entries
 
 
@@ -51,14 +56,19 @@ def check_resource(resource: str, position: str) -> str:
     elif domain == "kubernetes.io" or domain.endswith(".kubernetes.io") or domain.startswith("requests."):
         reason = f"{domain!r} is reserved by Kubernetes"
     if reason:
-        raise Refused(what="accept a resource name", subject=f"{position}: {resource!r}", cause=reason, hint="for example nvidia.com/AD102_GEFORCE_RTX_4090")
+        raise Refused(
+            what="accept a resource name",
+            subject=f"{position}: {resource!r}",
+            cause=reason,
+            hint="for example nvidia.com/AD102_GEFORCE_RTX_4090",
+        )
     return resource
 
 
-def collisions(resources: Iterable[str]) -> List[Tuple[str, str]]:
+def collisions(resources: Iterable[str]) -> list[tuple[str, str]]:
     """Return the pairs of different resource names that share one environment variable, in order of appearance."""
-    first: Dict[str, str] = {}
-    pairs: List[Tuple[str, str]] = []
+    first: dict[str, str] = {}
+    pairs: list[tuple[str, str]] = []
     for resource in resources:
         other = first.setdefault(variable("", resource), resource)
         if other != resource and (other, resource) not in pairs:

@@ -21,6 +21,8 @@ class Function:
     driver: name of the bound driver, empty when none. override: driver_override, empty when unset.
     iommu_group: the group's number as text, empty when the IOMMU does not cover the function.
     numa_node: None when the kernel does not know (it says -1, nothing, or no number).
+    vfio_nodes: the names below vfio-dev, None when the driver registered no VFIO device.
+    vgpu_type: content of nvidia/current_vgpu_type, empty when there is none.
     """
 
     address: Address
@@ -31,15 +33,15 @@ class Function:
     driver: str = ""
     override: str = ""
     iommu_group: str = ""
-    numa_node: Optional[int] = None
+    numa_node: int | None = None
     boot_vga: bool = False
     modalias: str = ""
-    physfn: Optional[Address] = None
+    physfn: Address | None = None
     sriov_total: int = 0
     sriov_active: int = 0
     vgpu_type: str = ""
     reset_methods: tuple[str, ...] = ()
-    vfio_nodes: tuple[str, ...] = ()
+    vfio_nodes: Optional[tuple[str, ...]] = None
 
     @property
     def id(self) -> str:
@@ -63,6 +65,27 @@ class Function:
     def is_physical_function(self) -> bool:
         """Return whether this function can make virtual functions."""
         return self.sriov_total > 0
+
+    @property
+    def holds_vgpu(self) -> bool:
+        """Return whether this is an NVIDIA virtual function with a vGPU profile, which stays on its vendor driver.
+
+        KubeVirt 1.9 accepts it the same way (pkg/virt-handler/device-manager/nvidia.go).
+        """
+        return self.driver == "nvidia" and not self.is_physical_function and self.vgpu_type not in ("", "0")
+
+    @property
+    def is_usable(self) -> bool:
+        """Return whether a guest can be given this function as it is bound now."""
+        return self.driver == VFIO_PCI or self.holds_vgpu or (self.vfio_nodes is not None and bool(self.driver))
+
+    @property
+    def blocks_group(self) -> bool:
+        """Return whether this member keeps its group from being opened: an endpoint on a driver of the host.
+
+        Members without driver or on pci-stub do not (drivers/vfio/group.c, iommu_group_claim_dma_owner).
+        """
+        return not self.is_bridge and self.driver not in ("", "pci-stub") and not self.is_usable
 
     def is_companion_of(self, target: Function) -> bool:
         """Return whether this is another function of the target's slot with its vendor id, or an audio function."""

@@ -1,0 +1,104 @@
+"""Maker of host trees: a folder that looks like /sys, /proc and /dev of a machine, one function at a time.
+
+Unit tests, module tests, cases and benchmarks take their hosts from here; the VM tests check the same readers
+against a real kernel.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from ansible_collections.vfio.passthrough.plugins.module_utils.hostdev.root import Root
+
+
+@dataclass
+class FakeHost:
+    """A host below one folder; `root` is what the runtime takes."""
+
+    base: Path
+    made: list[str] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        for folder in ("sys/bus/pci/devices", "sys/bus/pci/drivers", "sys/kernel/iommu_groups", "sys/class/iommu", "dev/vfio", "proc", "etc", "run"):
+            (self.base / folder).mkdir(parents=True, exist_ok=True)
+
+    @property
+    def root(self) -> Root:
+        """Return the Root over this tree."""
+        return Root(base=self.base)
+
+    def write(self, path: str, text: str) -> Path:
+        """Write a file of the machine ("/proc/cmdline") and return where it is."""
+        place = self.base / path.lstrip("/")
+        place.parent.mkdir(parents=True, exist_ok=True)
+        place.write_text(text, encoding="utf-8")
+        return place
+
+    def link(self, path: str, target: str) -> None:
+        """Make a link of the machine at path; target is a path of the machine too."""
+        place = self.base / path.lstrip("/")
+        place.parent.mkdir(parents=True, exist_ok=True)
+        place.unlink(missing_ok=True)
+        place.symlink_to(os.path.relpath(self.base / target.lstrip("/"), place.parent))
+
+    def folder_of(self, address: str) -> Path:
+        """Return the device folder of a function."""
+        return self.base / "sys/devices/pci0000:00" / address
+
+    def function(
+        self,
+        address: str,
+        id: str = "10de:2684",
+        class_code: str = "030000",
+        *,
+        driver: str = "",
+        group: str = "",
+        files: dict[str, str] | None = None,
+        uevent: str | None = None,
+        real_folder: bool = False,
+    ) -> Path:
+        """Add a function; files are further attributes by name ("numa_node": "0\\n"). Without uevent one is made from the ids."""
+        bus = self.base / "sys/bus/pci/devices" / address
+        folder = bus if real_folder else self.folder_of(address)
+        folder.mkdir(parents=True, exist_ok=True)
+        if not real_folder:
+            self.link(f"/sys/bus/pci/devices/{address}", f"/sys/devices/pci0000:00/{address}")
+        vendor, device = id.split(":")
+        told = uevent
+        if told is None:
+            told = f"PCI_CLASS={class_code.lstrip('0').upper()}\nPCI_ID={id.upper()}\nPCI_SLOT_NAME={address}\n"
+            told = (f"DRIVER={driver}\n" if driver else "") + told
+            plain = {"vendor": f"0x{vendor}\n", "device": f"0x{device}\n", "class": f"0x{class_code}\n", "driver_override": "(null)\n"}
+            for name, text in plain.items():
+                (folder / name).write_text(text, encoding="ascii")
+        (folder / "uevent").write_text(told, encoding="ascii")
+        for name, text in (files or {}).items():
+            (folder / name).parent.mkdir(parents=True, exist_ok=True)
+            (folder / name).write_text(text, encoding="ascii")
+        self.bind(folder, driver)
+        if group:
+            self._join(folder, address, group)
+        self.made.append(address)
+        return folder
+
+    def bind(self, folder: Path, driver: str) -> None:
+        """Point the function's driver link to a driver, or take the link away."""
+        (folder / "driver").unlink(missing_ok=True)
+        if driver:
+            home = self.base / "sys/bus/pci/drivers" / driver
+            home.mkdir(parents=True, exist_ok=True)
+            (folder / "driver").symlink_to(os.path.relpath(home, folder))
+
+    def _join(self, folder: Path, address: str, group: str) -> None:
+        home = self.base / "sys/kernel/iommu_groups" / group
+        (home / "devices").mkdir(parents=True, exist_ok=True)
+        (folder / "iommu_group").symlink_to(os.path.relpath(home, folder))
+        member = home / "devices" / address
+        if not member.is_symlink():
+            member.symlink_to(os.path.relpath(folder, home / "devices"))
+
+    def node(self, group: str) -> Path:
+        """Make the group's node as a plain file (a real node needs a real kernel)."""
+        return self.write(f"/dev/vfio/{group}", "")

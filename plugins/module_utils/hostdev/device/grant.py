@@ -11,7 +11,7 @@ import hashlib
 import json
 import re
 from dataclasses import dataclass
-from typing import Any, Dict, List, Optional, Tuple, Union
+from typing import Any
 
 from .faults import Absent, Busy, Fault, Refused, Timeout, Unsupported
 from .names import variable

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+import shutil
+import signal
 import subprocess
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Callable, Dict, List, Optional
@@ -23,6 +25,7 @@ class Done:
 
 
 Runner = Callable[[Sequence[str], float], Done]
+KernelWriter = Callable[[Path, str, Optional[float]], None]
 
 
 def run_process(command: Sequence[str], timeout: float) -> Done:
@@ -39,15 +42,57 @@ def run_process(command: Sequence[str], timeout: float) -> Done:
     return Done(done.returncode, done.stdout, done.stderr)
 
 
+def write_attribute(path: Path, text: str, timeout: Optional[float]) -> None:
+    """Write to a kernel attribute; with a timeout (seconds) in a child process, so that a write that hangs is left behind.
+
+    A process stuck in a driver's remove function cannot be killed: after the timeout the child is abandoned, not waited
+    for. Timeout then, Fault when the kernel refuses.
+    """
+    if timeout is None:
+        write_kernel(path, text)
+        return
+    child = subprocess.Popen(  # pylint: disable=ansible-bad-function,consider-using-with
+        ["tee", str(path)], stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, start_new_session=True
+    )
+    subject = f"{path} <- {text.strip() or '(newline)'}"
+    try:
+        _out, said = child.communicate(text.encode(), timeout)
+    except subprocess.TimeoutExpired as late:
+        raise Timeout(what="write a kernel attribute", subject=subject, cause=f"the write did not return within {timeout:.0f} s") from late
+    if child.returncode != 0:
+        answer = said.decode(errors="replace").strip().rpartition(": ")[2] or f"exit code {child.returncode}"
+        raise Fault(what="write a kernel attribute", subject=subject, cause=answer)
+
+
+def start_process(command: Sequence[str], env: Mapping[str, str], output: Path) -> int:
+    """Start a program that stays and return its pid; it leads a process group of its own and writes both outputs to a new file.
+
+    The program is looked up on env's PATH. The caller reaps it (os.waitpid). Absent when there is no such program.
+    """
+    program = shutil.which(command[0], path=env.get("PATH"))
+    if program is None:
+        raise Absent(what="start a program", subject=command[0], cause=f"not found on PATH ({env.get('PATH', '')})")
+    flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND
+    actions = [(os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0), (os.POSIX_SPAWN_OPEN, 1, str(output), flags, 0o600)]
+    try:
+        # Python ignores SIGPIPE and SIGXFSZ, and a started program would inherit that
+        ignored = [signal.SIGPIPE, signal.SIGXFSZ]
+        dup = (os.POSIX_SPAWN_DUP2, 1, 2)
+        return os.posix_spawn(program, list(command), dict(env), file_actions=[*actions, dup], setpgroup=0, setsigmask=[], setsigdef=ignored)
+    except OSError as error:
+        raise Fault(what="start a program", subject=program, cause=f"{error.strerror} (errno {error.errno})") from error
+
+
 @dataclass(frozen=True)
 class Root:
-    """The machine as files below one folder ("/" in life, a made tree in tests) and a runner of commands.
+    """The machine as files below one folder ("/" in life, a made tree in tests), a runner of commands, a writer to the kernel.
 
     Paths are given as on the machine ("/sys/bus/pci/devices"); `at` maps them below the root.
     """
 
     base: Path = Path("/")
     runner: Runner = field(default=run_process, compare=False)
+    kernel_writer: KernelWriter = field(default=write_attribute, compare=False)
 
     def at(self, path: str) -> Path:
         """Return where the machine's path is for us."""
@@ -64,6 +109,10 @@ class Root:
     def dev(self, *parts: str) -> Path:
         """Return a path below the machine's /dev."""
         return self.at("/dev").joinpath(*parts)
+
+    def tell_kernel(self, path: Path, text: str, timeout: Optional[float] = None) -> None:
+        """Write to a kernel attribute; with a timeout the write may be abandoned (Timeout). Success proves no effect: read back."""
+        self.kernel_writer(path, text, timeout)
 
     def run(self, command: Sequence[str], timeout: float = 300.0) -> Done:
         """Run a command and return its answer, whatever its exit code."""

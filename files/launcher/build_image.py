@@ -75,6 +75,7 @@ def write_image(
     out: Path,
     name: str,
     layers: Sequence[Path],
+    *,
     env: Mapping[str, str],
     entrypoint: Sequence[str],
     user: str = "",
@@ -165,8 +166,8 @@ def packages_layer(out: Path, names: Sequence[str], mirror: str = "") -> Path:
             '--aptopt=APT::Install-Recommends "false"',
             f"--include={','.join(names)}",
             f"--setup-hook={_backports_hook()}",
-            f"--essential-hook=sh {HERE / 'image.sh'} prepare \"$1\"",
-            f"--customize-hook=sh {HERE / 'image.sh'} finish \"$1\"",
+            f'--essential-hook=sh {HERE / "image.sh"} prepare "$1"',
+            f'--customize-hook=sh {HERE / "image.sh"} finish "$1"',
             SUITE,
             str(draft),
             *([mirror] if mirror else []),
@@ -240,14 +241,14 @@ def image_name(runtime: Path, package_list: Path) -> str:
     return f"{REPOSITORY}:{total.hexdigest()[:12]}"
 
 
-def build(runtime: Path, out: Path, name: str, package_list: Path, mirror: str, cache: Path) -> Path:
+def build(runtime: Path, out: Path, *, name: str, package_list: Path, mirror: str, cache: Path) -> Path:
     """Write the launcher image to `out`; the packages' layer is kept in `cache` and made once per list."""
     base = cache / f"launcher-packages-{packages_key(package_list)}.tar"
     if not base.is_file():
         packages_layer(base, packages(package_list), mirror)
     with tempfile.TemporaryDirectory(dir=cache) as work:
         top = write_layer(Path(work) / "runtime.tar", runtime_entries(runtime))
-        return write_image(out, name, [base, top], ENVIRONMENT, ENTRYPOINT, USER)
+        return write_image(out, name, [base, top], env=ENVIRONMENT, entrypoint=ENTRYPOINT, user=USER)
 
 
 def main(arguments: Optional[Sequence[str]] = None) -> int:
@@ -265,7 +266,14 @@ def main(arguments: Optional[Sequence[str]] = None) -> int:
     if not options.print_name:
         if options.out is None:
             parser.error("--out is needed to build an image")
-        build(options.runtime, options.out, name, options.packages, options.mirror, options.cache)
+        build(
+            options.runtime,
+            options.out,
+            name=name,
+            package_list=options.packages,
+            mirror=options.mirror,
+            cache=options.cache,
+        )
     sys.stdout.write(f"{name}\n")
     return 0
 

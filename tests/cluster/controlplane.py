@@ -6,13 +6,14 @@ import argparse
 import base64
 import json
 import shutil
+import signal
 import subprocess
 import tempfile
 from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from types import TracebackType
-from typing import Any
+from typing import Any, final
 
 from ..harness.say import say, step
 from . import binaries
@@ -25,6 +26,7 @@ SERVICES = "10.96.0.0/16"
 NAMES = (LOOPBACK, "10.96.0.1", SLIRP_HOST, "localhost", "kubernetes.default.svc")
 
 
+@final
 class ControlPlane:
     """Context manager: a control plane whose state is below `folder` (a temporary one by default, removed at the end).
 
@@ -74,7 +76,7 @@ class ControlPlane:
         """Return the administrator's kubeconfig file for another place, say a VM (SLIRP_HOST)."""
         return self._kubeconfig(f"admin-{server_host}", *self.authority.issue("admin-there", "admin", "system:masters"), server_host)
 
-    def kubectl(self, *arguments: str, input: str | None = None, check: bool = True) -> str:
+    def kubectl(self, *arguments: str, input: str | None = None, check: bool = True) -> str:  # noqa: A002 - as subprocess.run has it
         """Return what kubectl prints; its message is in the error when it fails (check=False: then the empty text)."""
         command = [str(self.programs / "kubectl"), "--kubeconfig", str(self.kubeconfig), *arguments]
         done = subprocess.run(command, input=input, capture_output=True, text=True, check=False)
@@ -95,7 +97,7 @@ class ControlPlane:
         """Return a kubernetes.client.ApiClient with the administrator's rights; closed together with this object."""
         from kubernetes import config
 
-        client = config.new_client_from_config(str(self.kubeconfig))
+        client: Any = config.new_client_from_config(str(self.kubeconfig))  # type: ignore[no-untyped-call]
         self._clients.append(client)
         return client
 
@@ -205,8 +207,6 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _until_interrupted() -> None:
-    import signal
-
     signals = {signal.SIGINT, signal.SIGTERM}
     signal.pthread_sigmask(signal.SIG_BLOCK, signals)
     signal.sigwait(signals)

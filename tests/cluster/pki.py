@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import datetime
+import datetime as dt
 import ipaddress
 from collections.abc import Sequence
 from pathlib import Path
@@ -12,8 +12,8 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID, NameOID
 
-VALID = datetime.timedelta(days=30)
-SKEW = datetime.timedelta(days=2)  # a VM's clock may be behind
+VALID = dt.timedelta(days=30)
+SKEW = dt.timedelta(days=2)  # a VM's clock may be behind
 
 
 class Authority:
@@ -69,7 +69,7 @@ def _alternative(text: str) -> x509.GeneralName:
 
 
 def _builder(subject: x509.Name, issuer: x509.Name, key: ec.EllipticCurvePublicKey) -> x509.CertificateBuilder:
-    now = datetime.datetime.now(datetime.timezone.utc)
+    now = dt.datetime.now(dt.timezone.utc)
     return (
         x509.CertificateBuilder()
         .subject_name(subject)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
 import os
 import signal
 import socket
@@ -11,8 +10,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-PR_SET_PDEATHSIG = 1
-LIBC = ctypes.CDLL(None, use_errno=True)
+DIE_WITH_PARENT = ("setpriv", "--pdeathsig", "KILL", "--")  # becomes the program: same pid
 
 
 class Children:
@@ -27,13 +25,12 @@ class Children:
         """Start a program of its own session whose output goes to logs/NAME.log; it is killed should this process die."""
         with open(self.logs / f"{name}.log", "ab") as log:
             child = subprocess.Popen(
-                [str(part) for part in command],
+                [*DIE_WITH_PARENT, *(str(part) for part in command)],
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
                 env=None if env is None else {**os.environ, **env},
                 start_new_session=True,
-                preexec_fn=_die_with_parent,
             )
         self.running[name] = child
         return child
@@ -100,7 +97,3 @@ def child_of(pid: int) -> int | None:
             if int(fields[1]) == pid:
                 return int(entry.name)
     return None
-
-
-def _die_with_parent() -> None:
-    LIBC.prctl(PR_SET_PDEATHSIG, signal.SIGKILL)

@@ -1,0 +1,82 @@
+"""Images of the tests, made without a registry: pause, busybox, and the product's launcher."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+from ansible_collections.vfio.passthrough.files.launcher import build_image
+from ansible_collections.vfio.passthrough.files.launcher.build_image import Entry, write_image, write_layer
+
+from ..harness.cache import cached, folder
+from . import binaries
+from .settings import PAUSE
+
+BUSYBOX = "localhost/busybox:1"
+APPLETS = ("sh", "cat", "echo", "env", "id", "ls", "mount", "sleep", "stat", "test", "touch", "true", "false", "wget")
+SLEEP = ("/bin/busybox", "sleep", "1000000")
+KEPT = 2  # launcher images: one a runtime, 200 MB each
+
+
+def pause_image() -> Path:
+    """Return the archive of localhost/pause:1, which holds a pod's namespaces."""
+    return _small("pause", PAUSE)
+
+
+def busybox_image() -> Path:
+    """Return the archive of localhost/busybox:1 (2 MB): a shell and a few programs; it sleeps when nothing is asked."""
+    return _small("busybox", BUSYBOX)
+
+
+def launcher_layer(packages: list[str] | None = None) -> Path:
+    """Return the layer of the launcher's packages (default: the product's list), made once per list."""
+    listed = build_image.HERE / "packages.txt"
+    names = build_image.packages(listed) if packages is None else packages
+    shape = [build_image.HERE / name for name in build_image.SHAPE]
+
+    def build(out: Path) -> None:
+        build_image.packages_layer(out / "layer.tar", names)
+
+    return cached("launcher-layer", [build_image.SUITE, *names, *shape], build, "1 min") / "layer.tar"
+
+
+def launcher_name(runtime: Path) -> str:
+    """Return the name of the launcher image with this runtime: localhost/vfio-passthrough-launcher:DIGEST."""
+    return build_image.image_name(runtime, build_image.HERE / "packages.txt")
+
+
+def launcher_image(runtime: Path) -> Path:
+    """Return the archive of the launcher image: the packages' layer and one with the runtime (a tree or an archive)."""
+    name = launcher_name(runtime)
+    base = launcher_layer()
+
+    def build(out: Path) -> None:
+        top = write_layer(out / "runtime.tar", build_image.runtime_entries(runtime))
+        env, entrypoint, user = build_image.ENVIRONMENT, build_image.ENTRYPOINT, build_image.USER
+        write_image(out / "launcher.tar", name, [base, top], env=env, entrypoint=entrypoint, user=user)
+        top.unlink()
+
+    made = cached("launcher-image", [name, base.parent.name], build, "3 s") / "launcher.tar"
+    _forget_old(made.parent)
+    return made
+
+
+def _small(file: str, name: str) -> Path:
+    busybox = Path(binaries.program("busybox"))
+
+    def build(out: Path) -> None:
+        folders = [Entry(path) for path in ("bin", "dev", "etc", "proc", "run", "sys", "tmp", "var")]
+        links = [Entry(f"bin/{applet}", target="busybox") for applet in APPLETS]
+        layer = write_layer(out / "layer.tar", [*folders, Entry("bin/busybox", busybox.read_bytes(), 0o755), *links])
+        write_image(out / f"{file}.tar", name, [layer], env={"PATH": "/bin"}, entrypoint=SLEEP)
+        layer.unlink()
+
+    return cached(f"image-{file}", [name, busybox, *APPLETS], build, "1 s") / f"{file}.tar"
+
+
+def _forget_old(current: Path) -> None:
+    """Keep the newest few launcher images: each change of the runtime makes another one."""
+    found = sorted(folder().glob("launcher-image-????????????"), key=lambda path: path.stat().st_mtime, reverse=True)
+    for path in found[KEPT:]:
+        if path != current:
+            shutil.rmtree(path, ignore_errors=True)

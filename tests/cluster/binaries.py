@@ -7,6 +7,7 @@ import re
 import subprocess
 from pathlib import Path
 
+from ..harness import golang
 from ..harness.cache import cached
 
 HERE = Path(__file__).resolve().parent
@@ -44,7 +45,7 @@ def _built(name: str, module: Path, usual: str) -> Path:
 
 def _build(module: Path, out: Path) -> None:
     text = (module / "go.mod").read_text(encoding="utf-8")
-    command = [program("go"), "build", "-trimpath", "-ldflags", _link_flags(text), "-o", f"{out}/", *_tools(text)]
+    command = [str(golang.go()), "build", "-trimpath", "-ldflags", _link_flags(text), "-o", f"{out}/", *_tools(text)]
     subprocess.run(command, cwd=module, env=_environment(), check=True)
 
 

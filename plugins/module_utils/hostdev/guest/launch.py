@@ -1,0 +1,185 @@
+"""The launcher: one domain from its description to its end, in a pod without privileges.
+
+Everything that can be checked is checked before anything is started: description, addresses, grant, disks. Then
+libvirtd, the domain, and the wait for its end.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import queue
+import shutil
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Optional, Tuple
+
+from ..device.faults import Absent, Fault, Refused
+from ..root import Root, read_text
+from .children import adopt_orphans, end_all
+from .described import Described, describe
+from .grant_client import GrantClient, memlock_bytes
+from .life import Event, Life, listen
+from .report import TERMINATION, Outcome, Reporter, device_facts
+from .serial import SerialCopy
+from .session import Session, load_library
+from .workplace import FOLDER, Workplace, make_disk, warm_capabilities
+
+VMI = "/etc/vfio-passthrough/vmi.json"
+CAPABILITIES = "/usr/share/vfio-passthrough/capabilities"
+EMULATION = ("auto", "always", "never")
+_DEFAULT_GRACE = 30.0
+
+
+@dataclass(frozen=True)
+class Guest:
+    """What the launcher needs to know of a VMI.
+
+    memory: bytes. devices: number of gpus and hostDevices. disks: (path, bytes) of the empty disks to make.
+    grace: seconds to power off. render: returns the domain XML for "is emulated", raises Fault.
+    """
+
+    memory: int
+    devices: int
+    disks: Tuple[Tuple[str, int], ...]
+    grace: float
+    render: Callable[[bool], str]
+
+
+@dataclass(frozen=True)
+class LaunchOptions:
+    """Where things are and what is wished; the defaults are those of the launcher pod.
+
+    emulation: auto (KVM where /dev/kvm can be used), always, never (no guest without KVM).
+    grace: seconds; None means the VMI's own. capabilities: libvirt's knowledge of QEMU, made with the image.
+    """
+
+    vmi: str = VMI
+    folder: str = FOLDER
+    emulation: str = "auto"
+    grace: Optional[float] = None
+    capabilities: str = CAPABILITIES
+    termination: str = TERMINATION
+    daemon: Tuple[str, ...] = ("libvirtd",)
+    emulator: str = "/usr/bin/qemu-system-x86_64"
+    patience: float = 120.0
+
+
+def launch(options: LaunchOptions, understand: Callable[[Any], Guest], library: Optional[Any] = None, root: Optional[Root] = None) -> int:
+    """Run one domain to its end and return the exit code.
+
+    understand: takes the VMI's mapping and returns the Guest; raises Fault. library: the module libvirt (None: import it).
+    Exit codes: 0 the guest powered off, 1 a fault (said in log, status file and termination message), 2 guest or QEMU
+    crashed, 3 stopped by force or before it ran. Main thread only: signals and children are its own.
+    """
+    launcher = _Launcher(options, understand, library, root or Root())
+    try:
+        outcome = launcher.run()
+    except Fault as fault:
+        outcome = Outcome.of_fault(fault)
+    finally:
+        launcher.clean_up()
+    return launcher.reporter.end(outcome)
+
+
+@dataclass
+class _Launcher:
+    options: LaunchOptions
+    understand: Callable[[Any], Guest]
+    library: Optional[Any]
+    root: Root
+    inbox: queue.SimpleQueue[Event] = field(default_factory=queue.SimpleQueue)
+    serial: Optional[SerialCopy] = None
+
+    def __post_init__(self) -> None:
+        self.place = Workplace(Path(self.options.folder))
+        self.session = Session(self.place, self.options.daemon, self.options.patience)
+        self.reporter = Reporter(self.place, Path(self.options.termination))
+
+    def run(self) -> Outcome:
+        adopt_orphans()
+        listen(self.inbox)
+        guest = self.understand(read_vmi(self.root, self.options.vmi))
+        guest.render(emulated(self.root, self.options.emulation, promised=True))
+        self.place.prepare()
+        self.reporter.state("Starting")
+        GrantClient(self.root, say=self.reporter.say).ask(memlock_bytes(guest.memory, guest.devices))
+        # only now: the grant may have made /dev/kvm ours
+        xml = guest.render(emulated(self.root, self.options.emulation))
+        domain = describe(xml)
+        for path, size in guest.disks:
+            make_disk(self.root.at(path), size)
+        self._warm()
+        self.serial = SerialCopy([self.root.at(path) for path in domain.serial_files])
+        self.session.start()
+        return self._life(guest, domain, xml).run()
+
+    def _warm(self) -> None:
+        daemon = shutil.which(self.options.daemon[0], path=self.place.environment(os.environ)["PATH"])
+        if daemon is not None and Path(self.options.capabilities).is_dir():
+            warm_capabilities(Path(self.options.capabilities), self.place.cache, Path(self.options.emulator), Path(daemon))
+
+    def _life(self, guest: Guest, domain: Described, xml: str) -> Life:
+        return Life(
+            library=self.library or load_library(),
+            session=self.session,
+            xml=xml,
+            name=domain.name,
+            grace=guest.grace if self.options.grace is None else self.options.grace,
+            reporter=self.reporter,
+            inbox=self.inbox,
+            before_create=self._say_own_time,
+            running=lambda _handle: self._running(domain),
+        )
+
+    def _say_own_time(self) -> None:
+        whole = time.clock_gettime(time.CLOCK_BOOTTIME) - process_start(self.root)
+        own = whole - self.session.waited
+        self.reporter.say(f"own time {own:.2f} s, libvirt took {self.session.waited:.2f} s to answer; creating the domain")
+
+    def _running(self, domain: Described) -> None:
+        self.reporter.state("Running", domain=domain.name, devices=device_facts(domain.devices))
+        devices = ", ".join(f"{name} = {address}" for name, address in domain.devices) or "no host device"
+        self.reporter.say(f"guest {domain.name} is running with {devices}")
+
+    def clean_up(self) -> None:
+        """End libvirtd and whatever of QEMU is left, and pass on the guest's last words."""
+        end_all(self.root, 10.0)
+        if self.serial is not None:
+            self.serial.finish()
+
+
+def read_vmi(root: Root, path: str) -> Any:
+    """Return the VMI's mapping from a JSON file; Absent or Refused when there is none."""
+    text = read_text(root.at(path))
+    if text is None:
+        raise Absent(what="read the VM's description", subject=path, cause="no such file, or not readable", hint="the pod mounts its ConfigMap there")
+    try:
+        return json.loads(text)
+    except ValueError as error:
+        raise Refused(what="read the VM's description", subject=path, cause=f"not JSON: {error}") from error
+
+
+def emulated(root: Root, wish: str, *, promised: bool = False) -> bool:
+    """Tell whether QEMU emulates the CPU: wish is auto, always or never; Refused for never without a usable /dev/kvm.
+
+    promised: /dev/kvm need only exist, since the grant will make it ours.
+    """
+    if wish == "always":
+        return True
+    node = root.dev("kvm")
+    usable = node.exists() and (promised or os.access(node, os.R_OK | os.W_OK))
+    if not usable and wish == "never":
+        cause = f"uid {os.getuid()} may not read and write it" if node.exists() else "the container does not have it"
+        raise Refused(what="run the guest by KVM", subject="/dev/kvm", cause=cause, hint="declare it for the node, or set launcher_emulation to auto or always")
+    return not usable
+
+
+def process_start(root: Root) -> float:
+    """Return when this process began, in seconds of CLOCK_BOOTTIME (/proc/self/stat, field 22; resolution of a clock tick)."""
+    stat = read_text(root.proc("self", "stat"))
+    if stat is None:
+        return time.clock_gettime(time.CLOCK_BOOTTIME)
+    return int(stat.rpartition(")")[2].split()[19]) / os.sysconf("SC_CLK_TCK")

@@ -1,0 +1,148 @@
+"""The launcher's work folder: where each file of a running domain is, and how the folder is made ready for a start."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Dict, List
+
+from ..device.faults import Fault
+
+FOLDER = "/var/run/vfio-passthrough"
+_PROGRAMS = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+# QEMU writes to serial lines itself: libvirt's default would need virtlogd beside libvirtd
+_QEMU_CONF = 'stdio_handler = "file"\n'
+_MODULES = "/usr/lib/{}-linux-gnu/libvirt/connection-driver", "/usr/lib64/libvirt/connection-driver"
+
+
+@dataclass(frozen=True)
+class Workplace:
+    """The paths below the work folder, an emptyDir that outlives a restart of the container."""
+
+    folder: Path = Path(FOLDER)
+
+    @property
+    def ready(self) -> Path:
+        """Return the file that exists while the guest runs (the pod's readiness probe looks at it)."""
+        return self.folder / "ready"
+
+    @property
+    def status(self) -> Path:
+        """Return the file with the domain's state as JSON."""
+        return self.folder / "status.json"
+
+    @property
+    def daemon_log(self) -> Path:
+        """Return the file that takes libvirtd's output."""
+        return self.folder / "libvirtd.log"
+
+    @property
+    def runtime(self) -> Path:
+        """Return XDG_RUNTIME_DIR of libvirt."""
+        return self.folder / "run"
+
+    @property
+    def cache(self) -> Path:
+        """Return XDG_CACHE_HOME of libvirt."""
+        return self.folder / "cache"
+
+    @property
+    def config(self) -> Path:
+        """Return XDG_CONFIG_HOME of libvirt; QEMU's monitor sockets are below it."""
+        return self.folder / "config"
+
+    @property
+    def socket(self) -> Path:
+        """Return the session daemon's socket."""
+        return self.runtime / "libvirt" / "libvirt-sock"
+
+    def environment(self, inherited: Mapping[str, str]) -> dict[str, str]:
+        """Return libvirtd's environment: the inherited one with its folders in the work folder and its log on stderr.
+
+        Session libvirtd would otherwise log to the journal where a host has one.
+        """
+        own = {"XDG_RUNTIME_DIR": self.runtime, "XDG_CACHE_HOME": self.cache, "XDG_CONFIG_HOME": self.config, "HOME": self.folder / "home"}
+        paths = {key: str(path) for key, path in own.items()}
+        path = inherited.get("PATH")
+        return {**inherited, **paths, "PATH": f"{path}:{_PROGRAMS}" if path else _PROGRAMS, "LIBVIRT_LOG_OUTPUTS": "3:stderr", "LC_ALL": "C"}
+
+    def prepare(self) -> None:
+        """Make the folders and remove what a former start in this pod left; Fault when the folder cannot be written.
+
+        libvirtd would take the state files of a former QEMU for a running domain, the kubelet an old `ready` for ours.
+        """
+        try:
+            for old in (self.runtime, self.config):
+                shutil.rmtree(old, ignore_errors=True)
+            for file in (self.ready, self.status):
+                file.unlink(missing_ok=True)
+            self.runtime.mkdir(parents=True, mode=0o700)
+            for folder in (self.cache, self.config / "libvirt", self.folder / "home"):
+                folder.mkdir(parents=True, exist_ok=True)
+            (self.config / "libvirt" / "qemu.conf").write_text(_QEMU_CONF, encoding="ascii")
+        except OSError as error:
+            raise Fault(
+                what="prepare the work folder",
+                subject=str(error.filename or self.folder),
+                cause=f"{error.strerror} (errno {error.errno})",
+                hint=f"mount a volume that uid {os.getuid()} can write at {self.folder} (emptyDir with fsGroup)",
+            ) from error
+
+    def log_tail(self, lines: int = 4) -> str:
+        """Return the last lines of libvirtd's output as one text, "it said nothing" when there are none."""
+        try:
+            text = self.daemon_log.read_text(encoding="utf-8", errors="replace")
+        except OSError:
+            return "it said nothing"
+        last = [line.strip() for line in text.splitlines() if line.strip()][-lines:]
+        return " / ".join(last) or "it said nothing"
+
+
+def make_disk(path: Path, size: int) -> None:
+    """Make an empty sparse raw disk of `size` bytes in place of what is there; Fault with the system's answer.
+
+    An emptyDisk lives as long as its guest: a guest that is started again begins with an empty one.
+    """
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with open(path, "wb") as file:
+            file.truncate(size)
+    except OSError as error:
+        cause = f"{error.strerror} (errno {error.errno})"
+        raise Fault(what="make an empty disk", subject=f"{path} ({size} bytes)", cause=cause, hint="give the pod's volume more room") from error
+
+
+def warm_capabilities(source: Path, cache: Path, emulator: Path, daemon: Path) -> int:
+    """Copy libvirt's knowledge of QEMU, probed when the image was built, into its cache; return how many files.
+
+    libvirt believes a file only when the change times of QEMU and of itself are those written in it; unpacking the image
+    has changed both, so they are set to what the programs have here. It checks versions, kernel and KVM besides, and
+    probes again (under emulation most of a minute) when any differs. Nothing is copied where anything is absent.
+    """
+    try:
+        times = {"qemuctime": int(emulator.stat().st_ctime), "selfctime": _daemon_time(daemon)}
+        found = sorted(source.glob("*.xml"))
+        target = cache / "libvirt" / "qemu" / "capabilities"
+        target.mkdir(parents=True, exist_ok=True)
+        for file in found:
+            (target / file.name).write_text(_stamped(file.read_text(encoding="utf-8"), times), encoding="utf-8")
+    except OSError:
+        return 0
+    return len(found)
+
+
+def _stamped(text: str, times: Mapping[str, int]) -> str:
+    for tag, value in times.items():
+        text = re.sub(rf"<{tag}>\d+</{tag}>", f"<{tag}>{value}</{tag}>", text)
+    return text
+
+
+def _daemon_time(daemon: Path) -> int:
+    # libvirt's own change time is the latest among the daemon and the driver modules that it has loaded
+    folders = [Path(_MODULES[0].format(os.uname().machine)), Path(_MODULES[1])]
+    modules: List[Path] = [module for folder in folders for module in folder.glob("*.so")]
+    return max(int(path.stat().st_ctime) for path in [daemon, *modules])

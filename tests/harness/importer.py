@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import re
-import subprocess
 import sys
 from pathlib import Path
 
-from .cache import cached, folder
+from .cache import folder
+from .environments import environment
 from .say import say, step
 from .work import BUILD, VENV_BIN, Tally, call, copy_tree
 
@@ -27,17 +27,6 @@ WARNED = re.compile(r"^(?:\S+ )?WARNING: ?(.*)", re.MULTILINE)
 FAULTY = re.compile(r"^(?:\S+ )?ERROR: ?(.*)", re.MULTILINE)
 
 
-def environment() -> Path:
-    """Return the importer's own virtual environment, kept in the cache."""
-
-    def build(place: Path) -> None:
-        subprocess.run([sys.executable, "-m", "venv", str(place)], check=True)
-        pip = [str(place / "bin/python"), "-m", "pip", "install", "-q", "--disable-pip-version-check"]
-        subprocess.run([*pip, *REQUIREMENTS], check=True)
-
-    return cached("galaxy-importer", [*REQUIREMENTS, sys.version], build, "30 s")
-
-
 def build_artifact() -> Path:
     """Build the tarball from a copy of what git knows, under build/artifact; return it."""
     tree = copy_tree(folder() / "copy-importer")
@@ -54,7 +43,7 @@ def build_artifact() -> Path:
 
 def run() -> Tally:
     """Build and import; every warning or error of the importer is a failure."""
-    place = environment()
+    place = environment("galaxy-importer", Path(sys.executable), REQUIREMENTS, "40 s")
     artifact = build_artifact()
     settings = BUILD / "galaxy-importer.cfg"
     settings.write_text(SETTINGS, encoding="utf-8")

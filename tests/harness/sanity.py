@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import ast
 import os
-import re
 import subprocess
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 from . import interpreters
-from .cache import cached, folder
+from .cache import folder
+from .environments import environment
 from .interpreters import Version
 from .say import say, step
 from .work import BUILD, Tally, call, copy_tree, junit
@@ -51,29 +53,10 @@ class Bench:
 def core(requirement: str, version: Version, command: Path) -> Bench:
     """Return an environment with that ansible-core on that interpreter, kept in the cache."""
 
-    def build(place: Path) -> None:
-        subprocess.run([str(command), "-m", "venv", str(place / "venv")], check=True)
-        pip = [str(place / "venv/bin/python"), "-m", "pip", "install", "-q", "--disable-pip-version-check"]
-        subprocess.run([*pip, requirement], check=True)
-
-    draft = cached("ansible-core", [requirement, str(command)], build, "20 s")
-    relocate(draft / "venv/bin")
-    shown = subprocess.run(
-        [str(draft / "venv/bin/python"), "-m", "ansible", "--version"], capture_output=True, text=True, check=True
-    ).stdout
-    release = re.search(r"core (\S+?)\]", shown)
-    return Bench(version, draft / "venv", release[1] if release else "?")
-
-
-def relocate(programs: Path) -> None:
-    """Point the programs' first lines at the place that the cache gave the environment after it was built."""
-    for program in programs.iterdir():
-        if program.is_symlink() or not program.name.startswith("ansible"):
-            continue
-        first, dummy, rest = program.read_text(encoding="utf-8").partition("\n")
-        wanted = f"#!{programs / 'python'}"
-        if first != wanted:
-            program.write_text(f"{wanted}\n{rest}", encoding="utf-8")
+    place = environment("ansible-core", command, [requirement], "20 s")
+    program = "import importlib.metadata as m; print(m.version('ansible-core'))"
+    shown = subprocess.run([str(place / "bin/python"), "-c", program], capture_output=True, text=True, check=True).stdout
+    return Bench(version, place, shown.strip())
 
 
 def oldest_and_newest(found: Mapping[Version, Path]) -> list[Bench]:
@@ -87,11 +70,28 @@ def oldest_and_newest(found: Mapping[Version, Path]) -> list[Bench]:
 
 
 def prepare_home(home: Path) -> None:
-    """Put the pip bootstrap under every name that a release of ansible-test looks for."""
+    """Put the pip bootstrap under every name that a release of ansible-test looks for, and pip's settings beside it."""
     cache = home / ".ansible/test/cache"
     cache.mkdir(parents=True, exist_ok=True)
     for name in ("23_1_2", "24_2", "25_2"):
         (cache / f"get_pip_{name}.py").write_text(BOOTSTRAP, encoding="utf-8")
+    settings = home / ".config/pip/pip.conf"
+    settings.parent.mkdir(parents=True, exist_ok=True)
+    settings.touch(mode=0o600)
+    settings.write_text(pip_settings(), encoding="utf-8")
+
+
+def pip_settings() -> str:
+    """Return pip's settings here (files and environment) as one file: ansible-test hands no variable on to its pip."""
+    listing = subprocess.run([sys.executable, "-m", "pip", "config", "list"], capture_output=True, text=True, check=True).stdout
+    found: dict[str, str] = {}
+    for row in sorted(listing.splitlines(), key=lambda row: row.startswith(":env:")):
+        key, unused, value = row.partition("=")
+        section, dummy, name = key.rpartition(".")
+        if section in {"global", ":env:"}:
+            found[name] = ast.literal_eval(value)
+    found["cache-dir"] = str(folder() / "pip")
+    return "\n".join(["[global]", *(f"{name} = {value}" for name, value in found.items()), ""])
 
 
 def run_one(bench: Bench, found: Mapping[Version, Path]) -> Tally:
@@ -99,8 +99,7 @@ def run_one(bench: Bench, found: Mapping[Version, Path]) -> Tally:
     home = folder() / "ansible-test-home"
     prepare_home(home)
     path = interpreters.link_all(folder() / "interpreters", dict(found))
-    env = {"HOME": str(home), "PATH": os.pathsep.join([str(bench.core / "bin"), path]), "PIP_DISABLE_PIP_VERSION_CHECK": "1"}
-    env["PIP_CACHE_DIR"] = str(folder() / "pip")
+    env = {"HOME": str(home), "PATH": os.pathsep.join([str(bench.core / "bin"), path])}
     collections = folder() / f"copy-{bench.release}"
     tree = copy_tree(collections)
     env["ANSIBLE_COLLECTIONS_PATH"] = str(collections)

@@ -131,6 +131,7 @@ class ControlPlane:
             f"--service-cluster-ip-range={SERVICES}",
             "--authorization-mode=Node,RBAC",
             "--enable-admission-plugins=NodeRestriction",
+            "--kubelet-preferred-address-types=InternalIP",  # node names resolve nowhere
             "--allow-privileged",
         ]
 

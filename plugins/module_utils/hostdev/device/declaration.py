@@ -10,7 +10,6 @@ from .faults import Refused
 from .names import check_resource, refuse_collisions
 from .selector import Selector, parse_id, parse_selector, refuse, text_of
 
-CONFIGURATION = "/etc/vfio-passthrough/devices.json"
 PRIMARY, ALL = "primary", "all"
 ALLOWANCES = ("console", "nic", "foreign_members")
 _KEYS = ("resource", "select", "functions", "allocation", "allow")
@@ -160,9 +159,3 @@ def _refuse_double_selectors(entries: Sequence[Entry]) -> None:
                     cause=f"both select {selector}",
                     hint="a device serves one resource: keep one of the two entries, or tell the devices apart by address, slot or serial",
                 )
-
-
-def parse_configuration(document: object) -> Declaration:
-    """Return the declaration in a node's configuration file: {"devices": [...], "permitted_host_devices": {...}}."""
-    given = _mapping(document, CONFIGURATION, ("devices", "permitted_host_devices"))
-    return parse_declaration(given.get("devices"), given.get("permitted_host_devices"), "devices", "permitted_host_devices")

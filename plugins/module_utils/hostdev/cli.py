@@ -1,0 +1,196 @@
+"""The program `hostdev`: the same on a node, in a launcher image and on a controller."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import logging
+import os
+import sys
+import time
+from collections.abc import Sequence
+from typing import Any
+
+from . import __version__
+from .device.faults import Fault, Refused, Unsupported
+from .root import Root
+
+# Each command imports what it needs when it runs: the launcher's start has no time for gRPC, nor the plugin for lxml.
+
+
+def _device_plugin(options: argparse.Namespace) -> int:
+    from .kube.options import PluginOptions
+    from .kube.service import run
+
+    return run(Root(), PluginOptions(plugin_folder=options.plugin_folder, config=options.config))
+
+
+def _launch(options: argparse.Namespace) -> int:
+    from .guest.launch import LaunchOptions, launch
+
+    return launch(LaunchOptions(emulation=options.emulation))
+
+
+def _devices(options: argparse.Namespace) -> int:
+    from .kernel.inventory import read_inventory
+    from .kube.options import load_declaration
+
+    inventory = read_inventory(Root(), load_declaration(options.config)).as_dict()
+    if options.format == "json":
+        _say(json.dumps(inventory, indent=1))
+        return 0
+    rows = [("ADDRESS", "RESOURCE", "GROUP", "STATE", "WHY")]
+    rows += [(u["address"], u["resource"], u["group"], u["health"], ", ".join(u["blockers"])) for u in inventory["units"]]
+    rows += [(s["address"], s["resource"], "-", s["reason"], s["detail"]) for s in inventory["skipped"]]
+    widths = [max(len(row[i]) for row in rows) for i in range(4)]
+    _say("\n".join("  ".join([*(c.ljust(w) for c, w in zip(row, widths)), row[4]]).rstrip() for row in rows))
+    return 0
+
+
+def _domain(options: argparse.Namespace) -> int:
+    from .guest.domain import DomainSettings, render
+    from .vmi import parse
+
+    vmi = parse.instance_of(parse.parse_manifest(_document(options.file)))
+    _say(render(vmi, os.environ, DomainSettings(emulation=options.emulation != "never")))
+    return 0
+
+
+def _pod(options: argparse.Namespace) -> int:
+    from .kube.pod import PodSettings, objects
+    from .vmi import parse
+
+    settings = PodSettings(image=options.image, emulation=options.emulation)
+    for made in objects(parse.parse_manifest(_document(options.file)), settings):
+        _say("---\n" + _yaml().safe_dump(made, sort_keys=False).rstrip())
+    return 0
+
+
+def _explain(options: argparse.Namespace) -> int:
+    from .explain.chain import report
+    from .explain.node import chains, read_facts
+    from .kube.options import load_declaration
+
+    declaration = load_declaration(options.config)
+    deadline = time.monotonic() + options.wait
+    while True:
+        found = report(chains(declaration, read_facts(Root(), declaration, options.launcher_image, options.ctr.split())))
+        if not found["broken"] or time.monotonic() >= deadline:
+            break
+        time.sleep(0.5)
+    _say(json.dumps(found, indent=1) if options.format == "json" else "\n".join(found["table"]))
+    return 3 if found["broken"] else 0
+
+
+def _yaml() -> Any:
+    try:
+        import yaml
+    except ImportError:
+        raise Unsupported(
+            what="read YAML", subject="yaml", cause="not installed", hint="install python3-yaml, or give the document as JSON"
+        ) from None
+    return yaml
+
+
+def _document(path: str) -> Any:
+    """Return the one document of a YAML or JSON file, "-" for standard input."""
+    try:
+        with sys.stdin if path == "-" else open(path, encoding="utf-8") as file:
+            text = file.read()
+    except OSError as error:
+        raise Fault(what="read a manifest", subject=path, cause=str(error.strerror)) from error
+    if text.lstrip().startswith("{"):
+        try:
+            return json.loads(text)
+        except ValueError as error:
+            raise Refused(what="read a manifest", subject=path, cause=f"not JSON: {error}") from error
+    yaml = _yaml()
+    try:
+        return yaml.safe_load(text)
+    except yaml.YAMLError as error:
+        raise Refused(what="read a manifest", subject=path, cause=f"not one YAML document: {error}") from error
+
+
+def _say(text: str) -> None:
+    sys.stdout.write(text + "\n")
+
+
+def _config(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--config", default="/etc/vfio-passthrough/devices.json", help="the declaration, JSON (default: %(default)s)")
+
+
+def _format(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--format", choices=("text", "json"), default="text")
+
+
+def _emulation(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--emulation", choices=("auto", "always", "never"), default=os.environ.get("HOSTDEV_EMULATION", "auto"), help="run without KVM"
+    )
+
+
+def _add_device_plugin(parser: argparse.ArgumentParser) -> None:
+    _config(parser)
+    parser.add_argument("--plugin-folder", default="/var/lib/kubelet/device-plugins", help="the kubelet's device plugin folder")
+
+
+def _add_manifest(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("file", help="a VirtualMachineInstance or VirtualMachine, YAML or JSON; - for standard input")
+    _emulation(parser)
+
+
+def _add_pod(parser: argparse.ArgumentParser) -> None:
+    _add_manifest(parser)
+    parser.add_argument("--image", default="localhost/vfio-passthrough-launcher:latest", help="the launcher image")
+
+
+def _add_devices(parser: argparse.ArgumentParser) -> None:
+    _config(parser)
+    _format(parser)
+
+
+def _add_explain(parser: argparse.ArgumentParser) -> None:
+    _add_devices(parser)
+    parser.add_argument("--wait", type=float, default=0.0, help="seconds to wait until every device has arrived")
+    parser.add_argument("--launcher-image", default="", help="the image that has to be on the node")
+    parser.add_argument("--ctr", default="ctr --namespace k8s.io", help="the command that reaches the kubelet's containerd")
+
+
+COMMANDS = {
+    "device-plugin": (_device_plugin, _add_device_plugin, "serve the declared devices to the kubelet"),
+    "launch": (_launch, _emulation, "run one guest; the program of the launcher image"),
+    "devices": (_devices, _add_devices, "list the declared devices of this machine, each with the reason why it is not offered"),
+    "domain": (_domain, _add_manifest, "print the domain XML of a VMI for the device variables in the environment"),
+    "pod": (_pod, _add_pod, "print the launcher pod of a VMI"),
+    "explain": (_explain, _add_explain, "follow every declared device through kernel, Kubernetes and guest"),
+}
+
+
+def parser() -> argparse.ArgumentParser:
+    """Return the parser of the command line."""
+    made = argparse.ArgumentParser(prog="hostdev", description="One PCI device through kernel, Kubernetes and guest.")
+    made.add_argument("--version", action="version", version=__version__)
+    commands = made.add_subparsers(dest="command", required=True, metavar="COMMAND")
+    for name, (work, add, text) in COMMANDS.items():
+        sub = commands.add_parser(name, help=text, description=text)
+        add(sub)
+        sub.set_defaults(work=work)
+    return made
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one command and return its exit code: 0, 1 after a fault (told on standard error), 2 for wrong usage."""
+    options = parser().parse_args(arguments)
+    logging.basicConfig(level=logging.INFO, format="%(message)s", stream=sys.stderr)
+    try:
+        code: int = options.work(options)
+    except Fault as fault:
+        sys.stderr.write(f"hostdev: {fault.text()}\n")
+        return 1
+    except BrokenPipeError:
+        return 1
+    return code
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

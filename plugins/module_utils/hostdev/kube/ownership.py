@@ -1,0 +1,131 @@
+"""Giving a launcher the device nodes in its own container, without ever touching the host's (KubeVirt: virt-handler's non-root.go)."""
+
+from __future__ import annotations
+
+import os
+import stat
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
+from typing import Optional
+
+from ..device.faults import Absent, Fault, Refused
+from ..root import Root
+from .answers import IOMMU, VFIO
+from .peer import Peer
+
+_WHAT = "give a launcher its device node"
+
+
+@dataclass(frozen=True)
+class Held:
+    """A node of the peer's container: its path there and an O_PATH descriptor of it."""
+
+    path: str
+    handle: int
+
+
+def give_nodes(root: Root, peer: Peer, required: Sequence[str], optional: Sequence[str] = ()) -> tuple[str, ...]:
+    """Make the peer's uid and gid the owner of nodes in its own root; return their paths.
+
+    All are opened and checked before the first is changed. optional: those that the container may lack; /dev/iommu and
+    the control node /dev/vfio/vfio, which becomes everybody's (mode 0666) and keeps its owner, always are.
+    """
+    with ExitStack() as stack, _root_of(peer) as top:
+        owned = [node for path in required if (node := _open(stack, root, top, path, peer, missing_ok=False))]
+        for path in (*optional, IOMMU):
+            node = _open(stack, root, top, path, peer, missing_ok=True)
+            owned += [node] if node else []
+        control = _open(stack, root, top, VFIO, peer, missing_ok=True)
+        peer.must_live()
+        _change(root, peer, owned, control)
+        return tuple(node.path for node in owned)
+
+
+@contextmanager
+def _root_of(peer: Peer) -> Iterator[int]:
+    try:
+        handle = os.open("root", os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=peer.folder)
+    except OSError as error:
+        raise Fault(
+            what=_WHAT, subject=peer.label, cause=f"its root cannot be opened: {error.strerror}", hint="the service needs CAP_SYS_PTRACE"
+        ) from error
+    try:
+        yield handle
+    finally:
+        os.close(handle)
+
+
+def _open(stack: ExitStack, root: Root, top: int, path: str, peer: Peer, *, missing_ok: bool) -> Optional[Held]:
+    try:
+        handle = _walk(top, path.strip("/").split("/"))
+    except FileNotFoundError as error:
+        if missing_ok:
+            return None
+        raise Absent(
+            what=_WHAT,
+            subject=f"{path} of {peer.label}",
+            cause="its container has no such node",
+            hint="ask over the socket of a device that the container was given",
+        ) from error
+    except OSError as error:
+        raise Refused(what=_WHAT, subject=f"{path} of {peer.label}", cause=f"{error.strerror}; links are not followed") from error
+    stack.callback(os.close, handle)
+    _check(root, path, os.fstat(handle), peer)
+    return Held(path, handle)
+
+
+def _walk(top: int, parts: Iterable[str]) -> int:
+    """Return an O_PATH descriptor of what stands below `top`, following no link at any step."""
+    *folders, name = parts
+    here = os.dup(top)
+    try:
+        for folder in folders:
+            there = os.open(folder, os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=here)
+            os.close(here)
+            here = there
+        return os.open(name, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=here)
+    finally:
+        os.close(here)
+
+
+def _check(root: Root, path: str, theirs: os.stat_result, peer: Peer) -> None:
+    subject = f"{path} of {peer.label}"
+    if not stat.S_ISCHR(theirs.st_mode):
+        raise Refused(what=_WHAT, subject=subject, cause="it is no character device; links are not followed")
+    try:
+        ours = os.stat(root.at(path))
+    except OSError as error:
+        raise Absent(
+            what=_WHAT, subject=subject, cause=f"the host has no such node ({error.strerror})", hint="run `hostdev devices` on the node"
+        ) from error
+    if not stat.S_ISCHR(ours.st_mode) or theirs.st_rdev != ours.st_rdev:
+        raise Refused(what=_WHAT, subject=subject, cause=f"it is device {_pair(theirs)}, the host's node is {_pair(ours)}")
+    if (theirs.st_dev, theirs.st_ino) == (ours.st_dev, ours.st_ino):
+        raise Refused(
+            what=_WHAT,
+            subject=subject,
+            cause="it is the host's own node, mounted into the container",
+            hint="do not mount the host's /dev, and do not set hostUsers: false",
+        )
+
+
+def _pair(state: os.stat_result) -> str:
+    return f"{os.major(state.st_rdev)}:{os.minor(state.st_rdev)}"
+
+
+def _change(root: Root, peer: Peer, owned: Sequence[Held], control: Optional[Held]) -> None:
+    # chown of an O_PATH descriptor is EBADF; its name below /proc/self/fd works
+    try:
+        for node in owned:
+            os.chown(root.proc("self", "fd", str(node.handle)), peer.uid, peer.gid)
+        if control is not None:
+            os.chmod(root.proc("self", "fd", str(control.handle)), 0o666)  # noqa: S103
+        for node in owned:
+            state = os.fstat(node.handle)
+            if (state.st_uid, state.st_gid) != (peer.uid, peer.gid):
+                raise Fault(
+                    what=_WHAT, subject=f"{node.path} of {peer.label}", cause=f"its owner reads {state.st_uid}:{state.st_gid} afterwards"
+                )
+    except OSError as error:
+        raise Fault(what=_WHAT, subject=f"{peer.label}", cause=str(error), hint="the service needs CAP_CHOWN and CAP_FOWNER") from error

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Callable, Tuple
 
+from ..device.names import collisions
 from .spec import Spec
 
 Problems = Iterator[Tuple[str, str]]
@@ -38,6 +39,12 @@ def _device_origins(spec: Spec, path: str) -> Problems:
             yield f"{path}{place[4:]}.{'claimName' if device.claim_name is not None else 'requestName'}", f"{_NO_CLAIMS}{also}"
         elif not device.device_name:
             yield f"{path}{place[4:]}.deviceName", "required, and absent"
+
+
+def _variables(spec: Spec, path: str) -> Problems:
+    for one, two in collisions(spec.resources):
+        place = next(place for place, device in spec.host_devices if device.device_name == two)
+        yield f"{path}{place[4:]}.deviceName", f"{two} and {one} would share one variable in the launcher's environment"
 
 
 def _claims(spec: Spec, path: str) -> Problems:
@@ -112,7 +119,7 @@ def _automatic_devices(spec: Spec, path: str) -> Problems:
             yield f"{path}.domain.devices.{key}", f"{cause}; leave it out, or false"
 
 
-CHECKS: tuple[Check, ...] = (_device_names, _device_origins, _claims, _memory, _volumes, _disks, _firmware, _automatic_devices)
+CHECKS: tuple[Check, ...] = (_device_names, _device_origins, _variables, _claims, _memory, _volumes, _disks, _firmware, _automatic_devices)
 
 
 def check_spec(spec: Spec, path: str) -> Problems:

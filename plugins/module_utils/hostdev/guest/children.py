@@ -20,7 +20,7 @@ def adopt_orphans() -> bool:
     """Make orphaned descendants our children; True when it is so (the first process of a container is that by birth)."""
     if os.getpid() == 1:
         return True
-    return ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) == 0
+    return bool(ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) == 0)
 
 
 def reap() -> dict[int, int]:

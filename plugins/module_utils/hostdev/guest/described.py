@@ -10,7 +10,7 @@ from ..device.faults import Absent, Fault
 try:
     from lxml import etree
 except ImportError:
-    etree = None
+    etree = None  # type: ignore[assignment]
 
 _ADDRESS = ("domain", "bus", "slot", "function")
 
@@ -27,7 +27,7 @@ class Described:
 def describe(xml: str) -> Described:
     """Return what the launcher needs of a domain's XML; Fault when it is no XML."""
     if etree is None:
-        raise Absent(what="read the domain's XML", subject="the Python module lxml", cause="it is not installed", hint="install python3-lxml")
+        raise Absent(what="read a domain's XML", subject="the Python library lxml", cause="it is not installed", hint="install python3-lxml")
     try:
         domain = etree.fromstring(xml.encode())
     except etree.XMLSyntaxError as error:
@@ -42,4 +42,4 @@ def _device(node: Any) -> tuple[str, str]:
     address = node.find("source/address")
     parts = [int(address.get(part, "0"), 16) for part in _ADDRESS] if address is not None else [0, 0, 0, 0]
     name = alias.get("name", "") if alias is not None else ""
-    return name[3:] if name.startswith("ua-") else name, "{:04x}:{:02x}:{:02x}.{:x}".format(*parts)
+    return name.removeprefix("ua-"), "{:04x}:{:02x}:{:02x}.{:x}".format(*parts)

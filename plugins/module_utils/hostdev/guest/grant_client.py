@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import List
+from typing import List, Optional
 
 from ..device.faults import Absent, Fault, Refused, Timeout
 from ..device.grant import FOLDER, LONGEST_LINE, SOCKET, Answer, Request, decode_answer, encode_request
@@ -19,6 +19,7 @@ from ..root import Root
 GIB = 1 << 30
 _WHAT = "get the device from the node"
 _SERVICE = "look at the vfio-passthrough device plugin on this pod's node"
+_FOREIGN = "the device has to come from this project's device plugin, or the container runtime has to raise the limit"
 _LATER = (errno.ECONNREFUSED, errno.ENOENT)  # the service is being restarted: its socket is bound anew in the same folder
 
 
@@ -63,18 +64,13 @@ class GrantClient:
         deadline = time.monotonic() + self.patience
         told = False
         while True:
-            try:
-                return _exchange(place, request)
-            except TimeoutError as error:
-                raise Timeout(what=_WHAT, subject=str(place), cause="the service took the request and did not answer", hint=_SERVICE) from error
-            except OSError as error:
-                if error.errno not in _LATER or time.monotonic() >= deadline:
-                    cause = f"the service does not answer: {error.strerror} (errno {error.errno})"
-                    raise Timeout(what=_WHAT, subject=str(place), cause=cause, hint=_SERVICE) from error
-                if not told:
-                    self.say(f"waiting for the device plugin to answer at {place}")
-                told = True
-                time.sleep(0.2)
+            answer = _try_exchange(place, request, last=time.monotonic() >= deadline)
+            if answer is not None:
+                return answer
+            if not told:
+                self.say(f"waiting for the device plugin to answer at {place}")
+            told = True
+            time.sleep(0.2)
 
     def _check_limit(self, wanted: int, asked: bool) -> None:
         got = self.limit()
@@ -85,17 +81,32 @@ class GrantClient:
             what="lock the guest's memory",
             subject=f"{wanted} bytes (guest memory per device, and 1 GiB)",
             cause=f"{said} {got} bytes",
-            hint=_SERVICE if asked else "the device has to come from this project's device plugin, or the container runtime has to raise the limit",
+            hint=_SERVICE if asked else _FOREIGN,
         )
 
     def _check_nodes(self, answers: Sequence[Answer]) -> None:
         for node in [node for answer in answers for node in answer.nodes]:
             path = self.root.at(node)
             if not path.exists():
-                raise Absent(what="use a device node", subject=node, cause="the service named it, but the container does not have it", hint=_SERVICE)
+                cause = "the service named it, but the container does not have it"
+                raise Absent(what="use a device node", subject=node, cause=cause, hint=_SERVICE)
             if not os.access(path, os.R_OK | os.W_OK):
                 cause = f"uid {os.getuid()} may not read and write it although the service answered"
                 raise Refused(what="use a device node", subject=node, cause=cause, hint=_SERVICE)
+
+
+def _try_exchange(place: Path, request: Request, *, last: bool) -> Optional[Answer]:
+    """Return the answer, or None when trying again may help and this is not the last time."""
+    try:
+        return _exchange(place, request)
+    except socket.timeout as error:
+        cause = "the service took the request and did not answer"
+        raise Timeout(what=_WHAT, subject=str(place), cause=cause, hint=_SERVICE) from error
+    except OSError as error:
+        if error.errno in _LATER and not last:
+            return None
+        cause = f"the service does not answer: {error.strerror} (errno {error.errno})"
+        raise Timeout(what=_WHAT, subject=str(place), cause=cause, hint=_SERVICE) from error
 
 
 def _exchange(place: Path, request: Request) -> Answer:

@@ -11,41 +11,34 @@ import os
 import queue
 import shutil
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Optional, Tuple
 
 from ..device.faults import Absent, Fault, Refused
+from ..device.grant import FOLDER as GRANTS
 from ..root import Root, read_text
+from ..vmi import mounts
+from ..vmi.instance import VirtualMachineInstance
+from ..vmi.manifest import parse_manifest
 from .children import adopt_orphans, end_all
 from .described import Described, describe
+from .diskfiles import make_disk_files
+from .disks import disk_files
+from .domain import render
 from .grant_client import GrantClient, memlock_bytes
 from .life import Event, Life, listen
 from .report import TERMINATION, Outcome, Reporter, device_facts
 from .serial import SerialCopy
 from .session import Session, load_library
-from .workplace import FOLDER, Workplace, make_disk, warm_capabilities
+from .settings import DomainSettings
+from .workplace import FOLDER, Workplace, warm_capabilities
 
 VMI = "/etc/vfio-passthrough/vmi.json"
 CAPABILITIES = "/usr/share/vfio-passthrough/capabilities"
 EMULATION = ("auto", "always", "never")
-_DEFAULT_GRACE = 30.0
-
-
-@dataclass(frozen=True)
-class Guest:
-    """What the launcher needs to know of a VMI.
-
-    memory: bytes. devices: number of gpus and hostDevices. disks: (path, bytes) of the empty disks to make.
-    grace: seconds to power off. render: returns the domain XML for "is emulated", raises Fault.
-    """
-
-    memory: int
-    devices: int
-    disks: Tuple[Tuple[str, int], ...]
-    grace: float
-    render: Callable[[bool], str]
+Render = Callable[[VirtualMachineInstance, Mapping[str, str], DomainSettings], str]
 
 
 @dataclass(frozen=True)
@@ -58,6 +51,7 @@ class LaunchOptions:
 
     vmi: str = VMI
     folder: str = FOLDER
+    grants: str = GRANTS
     emulation: str = "auto"
     grace: Optional[float] = None
     capabilities: str = CAPABILITIES
@@ -67,14 +61,14 @@ class LaunchOptions:
     patience: float = 120.0
 
 
-def launch(options: LaunchOptions, understand: Callable[[Any], Guest], library: Optional[Any] = None, root: Optional[Root] = None) -> int:
+def launch(options: LaunchOptions, render: Render = render, library: Optional[Any] = None, root: Optional[Root] = None) -> int:
     """Run one domain to its end and return the exit code.
 
-    understand: takes the VMI's mapping and returns the Guest; raises Fault. library: the module libvirt (None: import it).
+    render: makes the domain's XML of VMI, environment and settings. library: the module libvirt (None: import it).
     Exit codes: 0 the guest powered off, 1 a fault (said in log, status file and termination message), 2 guest or QEMU
     crashed, 3 stopped by force or before it ran. Main thread only: signals and children are its own.
     """
-    launcher = _Launcher(options, understand, library, root or Root())
+    launcher = _Launcher(options, render, library, root or Root())
     try:
         outcome = launcher.run()
     except Fault as fault:
@@ -87,7 +81,7 @@ def launch(options: LaunchOptions, understand: Callable[[Any], Guest], library: 
 @dataclass
 class _Launcher:
     options: LaunchOptions
-    understand: Callable[[Any], Guest]
+    render: Render
     library: Optional[Any]
     root: Root
     inbox: queue.SimpleQueue[Event] = field(default_factory=queue.SimpleQueue)
@@ -101,33 +95,45 @@ class _Launcher:
     def run(self) -> Outcome:
         adopt_orphans()
         listen(self.inbox)
-        guest = self.understand(read_vmi(self.root, self.options.vmi))
-        guest.render(emulated(self.root, self.options.emulation, promised=True))
+        vmi = instance_of(read_document(self.root, self.options.vmi))
+        self._render(vmi, emulated(self.root, self.options.emulation, promised=True))
         self.place.prepare()
         self.reporter.state("Starting")
-        GrantClient(self.root, say=self.reporter.say).ask(memlock_bytes(guest.memory, guest.devices))
+        client = GrantClient(self.root, self.options.grants, say=self.reporter.say)
+        client.ask(memlock_bytes(guest_bytes(vmi), len(vmi.spec.host_devices)))
         # only now: the grant may have made /dev/kvm ours
-        xml = guest.render(emulated(self.root, self.options.emulation))
+        settings, xml = self._render(vmi, emulated(self.root, self.options.emulation))
         domain = describe(xml)
-        for path, size in guest.disks:
-            make_disk(self.root.at(path), size)
+        make_disk_files(self.root, disk_files(vmi.spec, settings))
         self._warm()
-        self.serial = SerialCopy([self.root.at(path) for path in domain.serial_files])
+        self.serial = SerialCopy([Path(path) for path in domain.serial_files])
         self.session.start()
-        return self._life(guest, domain, xml).run()
+        grace = vmi.spec.grace_seconds if self.options.grace is None else self.options.grace
+        return self._life(domain, xml, grace).run()
+
+    def _render(self, vmi: VirtualMachineInstance, emulation: bool) -> Tuple[DomainSettings, str]:
+        folder = self.options.folder
+        settings = DomainSettings(
+            emulation=emulation,
+            work_dir=folder,
+            kernel_dir=f"{folder}/{Path(mounts.KERNEL_BOOT).name}",
+            container_disks=f"{folder}/{Path(mounts.CONTAINER_DISKS).name}",
+            disks=f"{folder}/{Path(mounts.DISKS).name}",
+        )
+        return settings, self.render(vmi, os.environ, settings)
 
     def _warm(self) -> None:
         daemon = shutil.which(self.options.daemon[0], path=self.place.environment(os.environ)["PATH"])
         if daemon is not None and Path(self.options.capabilities).is_dir():
             warm_capabilities(Path(self.options.capabilities), self.place.cache, Path(self.options.emulator), Path(daemon))
 
-    def _life(self, guest: Guest, domain: Described, xml: str) -> Life:
+    def _life(self, domain: Described, xml: str, grace: float) -> Life:
         return Life(
             library=self.library or load_library(),
             session=self.session,
             xml=xml,
             name=domain.name,
-            grace=guest.grace if self.options.grace is None else self.options.grace,
+            grace=grace,
             reporter=self.reporter,
             inbox=self.inbox,
             before_create=self._say_own_time,
@@ -151,15 +157,31 @@ class _Launcher:
             self.serial.finish()
 
 
-def read_vmi(root: Root, path: str) -> Any:
-    """Return the VMI's mapping from a JSON file; Absent or Refused when there is none."""
+def read_document(root: Root, path: str) -> Any:
+    """Return the VMI's document from a JSON file; Absent or Refused when there is none."""
     text = read_text(root.at(path))
+    what, hint = "read the VM's description", "the pod mounts its ConfigMap there"
     if text is None:
-        raise Absent(what="read the VM's description", subject=path, cause="no such file, or not readable", hint="the pod mounts its ConfigMap there")
+        raise Absent(what=what, subject=path, cause="no such file, or not readable", hint=hint)
     try:
         return json.loads(text)
     except ValueError as error:
-        raise Refused(what="read the VM's description", subject=path, cause=f"not JSON: {error}") from error
+        raise Refused(what=what, subject=path, cause=f"not JSON: {error}", hint=hint) from error
+
+
+def instance_of(document: Any) -> VirtualMachineInstance:
+    """Return the VMI of a document; Refused for anything else, a VirtualMachine included."""
+    manifest = parse_manifest(document)
+    if not isinstance(manifest, VirtualMachineInstance):
+        cause = "it is a VirtualMachine, which is rendered into instances before"
+        raise Refused(what="launch a guest", subject="the VM's description", cause=cause)
+    return manifest
+
+
+def guest_bytes(vmi: VirtualMachineInstance) -> int:
+    """Return the guest's memory in bytes, 0 where the manifest says nothing (rendering refuses it)."""
+    memory = vmi.spec.domain.guest_memory
+    return 0 if memory is None else memory.ceil()
 
 
 def emulated(root: Root, wish: str, *, promised: bool = False) -> bool:
@@ -173,7 +195,8 @@ def emulated(root: Root, wish: str, *, promised: bool = False) -> bool:
     usable = node.exists() and (promised or os.access(node, os.R_OK | os.W_OK))
     if not usable and wish == "never":
         cause = f"uid {os.getuid()} may not read and write it" if node.exists() else "the container does not have it"
-        raise Refused(what="run the guest by KVM", subject="/dev/kvm", cause=cause, hint="declare it for the node, or set launcher_emulation to auto or always")
+        hint = "declare it for the node, or set launcher_emulation to auto or always"
+        raise Refused(what="run the guest by KVM", subject="/dev/kvm", cause=cause, hint=hint)
     return not usable
 
 

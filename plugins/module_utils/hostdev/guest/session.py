@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -14,6 +15,8 @@ from ..root import start_process
 from .workplace import Workplace
 
 _IMAGE = "the launcher image has to hold libvirt-daemon, libvirt-daemon-driver-qemu and python3-libvirt (files/launcher/packages.txt)"
+
+_NO_USER = f"the image's /etc/passwd and /etc/group need records for uid {os.getuid()}"
 
 # What libvirt says -> what to do; the first that is found in its message.
 _HINTS: tuple[tuple[str, str], ...] = (
@@ -52,6 +55,7 @@ class Session:
     pid: int = 0
     waited: float = 0.0
     clock: Callable[[], float] = field(default=time.monotonic)
+    _mark: int = 0
 
     def start(self) -> None:
         """Start libvirtd; Absent when the image has none."""
@@ -64,10 +68,10 @@ class Session:
     def ended(self, code: int) -> NoReturn:
         """Raise the fault that tells of a libvirtd that has ended by itself."""
         how = f"exit code {code}" if code >= 0 else f"signal {-code}"
-        hint = "see /etc/passwd of the image: it needs a record for the pod's user" if code == -11 or "user record" in self.place.log_tail() else ""
-        raise Fault(
-            what="keep libvirt running", subject=self.daemon[0], cause=f"it ended with {how}; its last lines: {self.place.log_tail()}", hint=hint
-        )
+        # what it said before the connection was there is its grumbling about a machine without D-Bus
+        said = self.place.log_tail(self._mark)
+        hint = _NO_USER if self._mark == 0 and (code == -signal.SIGSEGV or "user record" in said) else ""
+        raise Fault(what="keep libvirt running", subject=self.daemon[0], cause=f"it ended with {how}; its last lines: {said}", hint=hint)
 
     def connect(self, library: Any) -> Any:
         """Wait for libvirtd's socket and return a connection; events are running from then on."""
@@ -76,7 +80,9 @@ class Session:
         threading.Thread(target=_run_events, args=(library,), daemon=True).start()
         begin = self.clock()
         try:
-            return self._open(library, begin + self.patience)
+            connection = self._open(library, begin + self.patience)
+            self._mark = self.place.log_size()
+            return connection
         finally:
             self.waited += self.clock() - begin
 
@@ -96,8 +102,12 @@ class Session:
 
 def _run_events(library: Any) -> None:
     while True:
-        try:
-            library.virEventRunDefaultImpl()
-        except library.libvirtError:
-            # the daemon is gone; whoever reaps it ends the launch
-            time.sleep(0.1)
+        _run_one(library)
+
+
+def _run_one(library: Any) -> None:
+    try:
+        library.virEventRunDefaultImpl()
+    except library.libvirtError:
+        # the daemon is gone; whoever reaps it ends the launch
+        time.sleep(0.1)

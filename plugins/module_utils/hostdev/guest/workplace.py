@@ -8,7 +8,7 @@ import shutil
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Dict, List
+from typing import List
 
 from ..device.faults import Fault
 
@@ -16,6 +16,7 @@ FOLDER = "/var/run/vfio-passthrough"
 _PROGRAMS = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 # QEMU writes to serial lines itself: libvirt's default would need virtlogd beside libvirtd
 _QEMU_CONF = 'stdio_handler = "file"\n'
+_STAMP = re.compile(r"^[0-9-]+ [0-9:.+]+: [0-9]+: ")
 _MODULES = "/usr/lib/{}-linux-gnu/libvirt/connection-driver", "/usr/lib64/libvirt/connection-driver"
 
 
@@ -68,7 +69,8 @@ class Workplace:
         own = {"XDG_RUNTIME_DIR": self.runtime, "XDG_CACHE_HOME": self.cache, "XDG_CONFIG_HOME": self.config, "HOME": self.folder / "home"}
         paths = {key: str(path) for key, path in own.items()}
         path = inherited.get("PATH")
-        return {**inherited, **paths, "PATH": f"{path}:{_PROGRAMS}" if path else _PROGRAMS, "LIBVIRT_LOG_OUTPUTS": "3:stderr", "LC_ALL": "C"}
+        programs = f"{path}:{_PROGRAMS}" if path else _PROGRAMS
+        return {**inherited, **paths, "PATH": programs, "LIBVIRT_LOG_OUTPUTS": "3:stderr", "LC_ALL": "C"}
 
     def prepare(self) -> None:
         """Make the folders and remove what a former start in this pod left; Fault when the folder cannot be written.
@@ -92,28 +94,23 @@ class Workplace:
                 hint=f"mount a volume that uid {os.getuid()} can write at {self.folder} (emptyDir with fsGroup)",
             ) from error
 
-    def log_tail(self, lines: int = 4) -> str:
-        """Return the last lines of libvirtd's output as one text, "it said nothing" when there are none."""
+    def log_size(self) -> int:
+        """Return how many bytes libvirtd has written so far."""
         try:
-            text = self.daemon_log.read_text(encoding="utf-8", errors="replace")
+            return self.daemon_log.stat().st_size
         except OSError:
-            return "it said nothing"
-        last = [line.strip() for line in text.splitlines() if line.strip()][-lines:]
-        return " / ".join(last) or "it said nothing"
+            return 0
 
-
-def make_disk(path: Path, size: int) -> None:
-    """Make an empty sparse raw disk of `size` bytes in place of what is there; Fault with the system's answer.
-
-    An emptyDisk lives as long as its guest: a guest that is started again begins with an empty one.
-    """
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with open(path, "wb") as file:
-            file.truncate(size)
-    except OSError as error:
-        cause = f"{error.strerror} (errno {error.errno})"
-        raise Fault(what="make an empty disk", subject=f"{path} ({size} bytes)", cause=cause, hint="give the pod's volume more room") from error
+    def log_tail(self, start: int = 0, lines: int = 3) -> str:
+        """Return the last lines of libvirtd's output after byte `start`, without their time stamps, as one text."""
+        try:
+            with open(self.daemon_log, "rb") as file:
+                file.seek(start)
+                text = file.read().decode("utf-8", errors="replace")
+        except OSError:
+            text = ""
+        last = [_STAMP.sub("", line.strip()) for line in text.splitlines() if line.strip()][-lines:]
+        return " / ".join(last) or "nothing"
 
 
 def warm_capabilities(source: Path, cache: Path, emulator: Path, daemon: Path) -> int:
@@ -126,7 +123,7 @@ def warm_capabilities(source: Path, cache: Path, emulator: Path, daemon: Path) -
     try:
         times = {"qemuctime": int(emulator.stat().st_ctime), "selfctime": _daemon_time(daemon)}
         found = sorted(source.glob("*.xml"))
-        target = cache / "libvirt" / "qemu" / "capabilities"
+        target = cache / "libvirt" / "qemu" / "cache" / "capabilities"
         target.mkdir(parents=True, exist_ok=True)
         for file in found:
             (target / file.name).write_text(_stamped(file.read_text(encoding="utf-8"), times), encoding="utf-8")

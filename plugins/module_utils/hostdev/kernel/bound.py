@@ -1,0 +1,191 @@
+"""State "bound": observe the machine, plan what the declaration asks of it, do it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Optional
+
+from ..device.address import Address
+from ..device.declaration import Declaration, Entry
+from ..device.faults import Absent, Fault, Refused, Timeout, Unsupported
+from ..root import Root
+from .apply import bind, load_vfio
+from .binding import Move, plan_binding
+from .claims import Claim, read_claims, unmatched
+from .facts import MachineFacts
+from .iommu import Verdict, read_iommu
+from .pci import read_function
+from .persist import Persistence, apply_persistence, mark_booted, mark_released, plan_persistence
+from .record import Record, read_record, with_claims, write_record
+from .safety import Refusal, read_scene, refusals, warnings
+
+
+@dataclass(frozen=True)
+class Wishes:
+    """How binding is wanted. management: local addresses that the machine is managed by. now: move devices in this boot.
+    persistent: bind them at each boot."""
+
+    management: tuple[str, ...] = ()
+    now: bool = True
+    persistent: bool = True
+
+
+@dataclass(frozen=True)
+class BoundPlan:
+    """All that was observed and what follows from it. moves: none when all is bound or nothing may be moved in this boot.
+
+    waiting: claims that only the next boot binds. missing: entries without a device on this machine.
+    """
+
+    claims: tuple[Claim, ...]
+    verdict: Verdict
+    refused: tuple[Refusal, ...]
+    missing: tuple[Entry, ...]
+    moves: tuple[Move, ...]
+    waiting: tuple[Move, ...]
+    record: Record
+    record_changes: bool
+    persistence: Persistence
+    warnings: tuple[str, ...]
+
+    @property
+    def changes(self) -> bool:
+        """Return whether anything is to be done."""
+        return bool(self.moves) or self.record_changes or not self.persistence.is_empty
+
+    def diffs(self) -> list[dict[str, Any]]:
+        """Return the plan as Ansible shows diffs: the functions' drivers, then the files."""
+        steps = [step for move in self.moves for step in move.steps]
+        drivers = {str(one.address): one.driver for claim in self.claims for one in claim.functions}
+        wanted = {**drivers, **{name: driver for move in self.moves for name, driver in move.wanted.items()}}
+        reasons = "; ".join(f"{step.action} {step.address}: {step.reason}" for step in steps)
+        head = {"before_header": "drivers", "after_header": f"drivers ({reasons})"}
+        moved = [{**head, "before": _lines(drivers), "after": _lines(wanted)}] if self.moves else []
+        return moved + self.persistence.diffs()
+
+
+def plan_bound(root: Root, declaration: Declaration, wishes: Wishes) -> BoundPlan:
+    """Return the plan for a declaration; reads only."""
+    record = read_record(root)
+    facts = MachineFacts(root, record.known())
+    claims = read_claims(root, declaration, facts)
+    functions = [function for claim in claims for function in claim.functions]
+    layout = {address: one.group for address, one in record.functions.items() if one.group}
+    verdict = read_iommu(root, [claim.primary for claim in claims], layout=layout)
+    after = with_claims(root, record, claims)
+    moves = plan_binding(claims, after.functions)
+    may_move = wishes.now and verdict.active
+    return BoundPlan(
+        claims=claims,
+        verdict=verdict,
+        refused=refusals(claims, read_scene(root, claims, wishes.management)),
+        missing=unmatched(root, declaration, facts),
+        moves=moves if may_move else (),
+        waiting=() if may_move else moves,
+        record=after,
+        record_changes=after != record,
+        persistence=plan_persistence(root, functions if wishes.persistent else ()),
+        warnings=warnings(claims),
+    )
+
+
+def check_bound(plan: BoundPlan, missing_is_wrong: bool = True) -> None:
+    """Raise what forbids the plan as a whole: every refusal at once, devices that are not there, an IOMMU that no reboot mends."""
+    if plan.refused:
+        raise Refused(
+            what="take devices from the host",
+            subject=", ".join(dict.fromkeys(one.address for one in plan.refused)),
+            cause=" | ".join(one.text() for one in plan.refused),
+            hint="nothing was changed",
+        )
+    if plan.missing and missing_is_wrong:
+        raise Absent(
+            what="find declared devices",
+            subject="; ".join(f"{entry.position} ({entry.resource}): {' or '.join(map(str, entry.selectors))}" for entry in plan.missing),
+            cause="no PCI function of this machine matches",
+            hint="lspci -Dnn lists what there is; nothing was changed",
+        )
+    if plan.claims and not plan.verdict.active and not plan.verdict.curable:
+        raise Unsupported(
+            what="bind to vfio-pci",
+            subject=", ".join(claim.title for claim in plan.claims),
+            cause=f"{plan.verdict.code}: {'; '.join(plan.verdict.evidence)}",
+            hint=f"{plan.verdict.advice}. Nothing was changed: without IOMMU the devices would end without driver",
+        )
+
+
+def apply_bound(root: Root, plan: BoundPlan) -> tuple[str, ...]:
+    """Do the plan: the record first, then the moves, then what is for the next boot. Return the functions whose unbind hung.
+
+    A move that missed raises its Fault after it was rolled back; what was recorded stays recorded.
+    """
+    if plan.record_changes:
+        write_record(root, plan.record)
+    hung: list[str] = []
+    if plan.moves:
+        mark_released(root, [name for move in plan.moves for name in move.wanted], released=False)
+        load_vfio(root)
+    for move in plan.moves:
+        hung += _bind(root, move)
+    apply_persistence(root, plan.persistence)
+    if plan.claims:
+        mark_booted(root)
+    return tuple(hung)
+
+
+def _bind(root: Root, move: Move) -> list[str]:
+    try:
+        bind(root, move)
+    except Timeout as late:
+        return [late.text()]
+    return []
+
+
+def describe(root: Root, claims: Sequence[Claim], record: Record, waiting: Iterable[Move] = ()) -> list[dict[str, Any]]:
+    """Return the functions as they are now, for results: address, id, driver, former, group, resource, part, state."""
+    later = {name for move in waiting for name in move.wanted}
+    rows = [(claim.resource, member.part, member.address) for claim in claims for member in claim.members]
+    return [{**_row(root, address, record, later), "resource": resource, "part": part} for resource, part, address in rows]
+
+
+def _row(root: Root, address: Address, record: Record, later: set[str]) -> dict[str, Any]:
+    now = read_function(root, address)
+    former = record.functions.get(str(address))
+    state = "bound" if now.is_usable else "pending reboot" if str(address) in later else "not bound"
+    return {
+        "address": str(address),
+        "id": now.id,
+        "driver": now.driver,
+        "former": former.driver if former else now.driver,
+        "pre_bound": bool(former and former.pre_bound),
+        "group": now.iommu_group,
+        "state": state,
+    }
+
+
+def result(root: Root, plan: BoundPlan, hung: Sequence[str] = ()) -> dict[str, Any]:
+    """Return the keys that every run in this state has."""
+    return {
+        "changed": plan.changes,
+        "functions": describe(root, plan.claims, plan.record, plan.waiting),
+        "refused": [one.as_dict() for one in plan.refused],
+        "missing": [entry.position for entry in plan.missing],
+        "iommu": plan.verdict.as_dict(),
+        "reboot_required": bool(plan.waiting or hung),
+        "diff": plan.diffs(),
+        "notes": [*plan.warnings, *plan.persistence.notes, *hung],
+    }
+
+
+def _lines(drivers: Mapping[str, str]) -> str:
+    return "".join(f"{name} {driver or '(none)'}\n" for name, driver in sorted(drivers.items()))
+
+
+def as_fault(plan: BoundPlan, missing_is_wrong: bool = True) -> Optional[Fault]:
+    """Return what check_bound would raise, for callers that only report."""
+    try:
+        check_bound(plan, missing_is_wrong)
+    except Fault as fault:
+        return fault
+    return None

@@ -1,0 +1,110 @@
+"""State "released": everything that the record knows goes back to what it was, and nothing of ours is left."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from ..device.address import Address
+from ..device.faults import Busy
+from ..device.pci import Function
+from ..root import Root
+from .apply import give_back
+from .binding import Return, plan_release
+from .pci import DEVICES, read_function
+from .persist import Persistence, apply_persistence, forget_run_state, mark_released, plan_persistence
+from .record import Record, read_record, write_record
+from .usage import open_nodes, vfio_nodes
+
+
+@dataclass(frozen=True)
+class ReleasePlan:
+    """What is recorded, what is there, what has to move, which files go."""
+
+    record: Record
+    present: Mapping[str, Function]
+    back: Return
+    persistence: Persistence
+    users: tuple[str, ...]
+
+    @property
+    def changes(self) -> bool:
+        """Return whether anything is to be done."""
+        return bool(self.record.functions) or bool(self.back.moves) or not self.persistence.is_empty
+
+    def diffs(self) -> list[dict[str, Any]]:
+        """Return the plan as Ansible shows diffs."""
+        wanted = {name: driver for move in self.back.moves for name, driver in move.wanted.items()}
+        before = "".join(f"{name} {self.present[name].driver or '(none)'}\n" for name in sorted(wanted))
+        after = "".join(f"{name} {wanted[name] or '(native)'}\n" for name in sorted(wanted))
+        moved = [{"before_header": "drivers", "after_header": "drivers", "before": before, "after": after}] if wanted else []
+        return moved + self.persistence.diffs()
+
+
+def plan_released(root: Root) -> ReleasePlan:
+    """Return the plan of giving everything back; reads only."""
+    record = read_record(root)
+    # what was pulled out since has no folder; its entry is dropped
+    there = [name for name in record.functions if (root.at(DEVICES) / name).exists()]
+    present = {name: read_function(root, Address.parse(name)) for name in there}
+    back = plan_release(record.functions, present)
+    moving = [present[name] for move in back.moves for name in move.wanted]
+    opened = open_nodes(root, {node for one in moving for node in vfio_nodes(one)})
+    users = tuple(text for texts in opened.values() for text in texts)
+    return ReleasePlan(record, present, back, plan_persistence(root, ()), users)
+
+
+def check_released(plan: ReleasePlan) -> None:
+    """Raise Busy when a guest holds a device: the kernel would block our write until the guest ends."""
+    if plan.users:
+        raise Busy(
+            what="give devices back",
+            subject=", ".join(move.title for move in plan.back.moves),
+            cause="; ".join(plan.users),
+            hint="stop the VMs on this node first; nothing was changed",
+        )
+
+
+def apply_released(root: Root, plan: ReleasePlan) -> Mapping[str, str]:
+    """Do the plan and return, by address, what did not come back as it was; those stay in the record, which is written last."""
+    moving = [name for move in plan.back.moves for name in move.wanted]
+    mark_released(root, moving, released=True)
+    apply_persistence(root, plan.persistence)
+    missed = {name: reason for move in plan.back.moves for name, reason in give_back(root, move).items()}
+    rest = {name: former for name, former in plan.record.functions.items() if name in missed}
+    if plan.record.functions:
+        write_record(root, replace(plan.record, functions=rest))
+    forget_run_state(root)
+    return missed
+
+
+def result(root: Root, plan: ReleasePlan, missed: Mapping[str, str]) -> dict[str, Any]:
+    """Return the keys that every run in this state has, the same as in state bound."""
+    return {
+        "changed": plan.changes,
+        "functions": [_row(root, plan, name, missed) for name in sorted(plan.record.functions)],
+        "refused": [],
+        "missing": [],
+        "iommu": {},
+        "reboot_required": bool(missed),
+        "diff": plan.diffs(),
+        "notes": [f"{name}: {reason}" for name, reason in sorted({**plan.back.left, **missed}.items())],
+    }
+
+
+def _row(root: Root, plan: ReleasePlan, name: str, missed: Mapping[str, str]) -> dict[str, Any]:
+    former = plan.record.functions[name]
+    there = name in plan.present
+    now = read_function(root, Address.parse(name)) if there else None
+    return {
+        "address": name,
+        "id": former.id,
+        "driver": now.driver if now else "",
+        "former": former.driver,
+        "pre_bound": former.pre_bound,
+        "group": now.iommu_group if now else "",
+        "resource": former.resource,
+        "part": former.part,
+        "state": "not released" if name in missed else "released" if there else "absent",
+    }

@@ -36,12 +36,13 @@ class Api:
             )
         where = kubeconfig or "the environment's kubeconfig"
         try:
-            self._client = kubernetes.config.new_client_from_config(config_file=kubeconfig or None, context=context or None)
+            connect: Any = kubernetes.config.new_client_from_config
+            self._client = connect(config_file=kubeconfig or None, context=context or None)
         except (kubernetes.config.ConfigException, OSError) as error:
             raise Refused(
                 what="talk to the API server", subject=where, cause=str(error), hint="give kubeconfig and, where it has several, context"
             ) from error
-        self._core = kubernetes.client.CoreV1Api(self._client)
+        self._core: Any = kubernetes.client.CoreV1Api(self._client)
 
     def pod(self, namespace: str, name: str) -> dict[str, Any] | None:
         """Return a pod, or None when there is none."""

@@ -10,7 +10,7 @@ from typing import Any, Callable, Protocol
 from ..device.faults import Busy, Timeout
 from ..vmi.instance import VirtualMachineInstance
 from .pod import DIGEST, KVM, PodSettings, config_map, launcher_pod, object_name, vmi_digest
-from .vmstate import ABSENT, VmState, pending_reasons, state_of
+from .vmstate import ABSENT, VmState, allocatable, pending_reasons, state_of
 
 _POLL = 0.5
 
@@ -51,7 +51,7 @@ def emulated(wish: str, nodes: list[dict[str, Any]]) -> bool:
     """Return whether the guest will run by emulation: as wished, for "auto" when no node offers KVM."""
     if wish != "auto":
         return wish == "always"
-    return not any(int((node.get("status") or {}).get("allocatable", {}).get(KVM, 0)) for node in nodes)
+    return not any(allocatable(node, KVM) for node in nodes)
 
 
 def plan(wanted: str, vmi: VirtualMachineInstance, settings: PodSettings, pod: Mapping[str, Any] | None) -> Plan:

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from ..vmi.quantity import Quantity
 from .pod import COMPUTE
 
 FINISHED = ("Succeeded", "Failed")
@@ -94,18 +95,18 @@ def pending_reasons(wanted: Mapping[str, int], nodes: Sequence[Json], pods: Sequ
 def _node_words(node: Json, wanted: Mapping[str, int], pods: Sequence[Json]) -> list[str]:
     words = []
     for resource, count in wanted.items():
-        have = (node.get("status") or {}).get("allocatable", {}).get(resource)
+        have = allocatable(node, resource)
         holders = [_pod_name(pod) for pod in pods if _uses(pod, node, resource)]
         used = sum(_uses(pod, node, resource) for pod in pods)
         if have is None:
             words.append(f"{resource}: never advertised; not declared for this node, or site.yml has not run on it")
-        elif int(have) == 0:
+        elif have == 0:
             words.append(f"{resource}: 0 allocatable; run `hostdev explain` on the node for the broken link")
-        elif int(have) - used < count:
+        elif have - used < count:
             held = f", held by {', '.join(holders)}" if holders else ""
             words.append(f"{resource}: {have} allocatable, {used} in use{held}, {count} wanted")
         else:
-            words.append(f"{resource}: {int(have) - used} of {have} free")
+            words.append(f"{resource}: {have - used} of {have} free")
     if (node.get("spec") or {}).get("unschedulable"):
         words.append("cordoned")
     ready: Json = next((one for one in (node.get("status") or {}).get("conditions", ()) if one.get("type") == "Ready"), {})
@@ -114,11 +115,17 @@ def _node_words(node: Json, wanted: Mapping[str, int], pods: Sequence[Json]) -> 
     return words
 
 
+def allocatable(node: Json, resource: str) -> int | None:
+    """Return how many of a resource a node offers; None when it never heard of it. Counts are quantities ("1k")."""
+    text = (node.get("status") or {}).get("allocatable", {}).get(resource)
+    return None if text is None else Quantity.parse(str(text)).ceil()
+
+
 def _uses(pod: Json, node: Json, resource: str) -> int:
     if (pod.get("spec") or {}).get("nodeName") != _node_name(node) or (pod.get("status") or {}).get("phase") in FINISHED:
         return 0
     containers = (pod.get("spec") or {}).get("containers") or ()
-    return sum(int(((one.get("resources") or {}).get("limits") or {}).get(resource, 0)) for one in containers)
+    return sum(Quantity.parse(str(((one.get("resources") or {}).get("limits") or {}).get(resource, 0))).ceil() for one in containers)
 
 
 def _node_name(node: Json) -> str:

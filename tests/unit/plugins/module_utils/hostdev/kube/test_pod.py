@@ -1,0 +1,117 @@
+"""The launcher pod: what it asks for, what it may, what it refuses."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+
+from ansible_collections.vfio.passthrough.plugins.module_utils.hostdev.device.faults import Refused, Unsupported
+from ansible_collections.vfio.passthrough.plugins.module_utils.hostdev.kube import pod
+from ansible_collections.vfio.passthrough.plugins.module_utils.hostdev.kube.overhead import overhead
+from ansible_collections.vfio.passthrough.plugins.module_utils.hostdev.vmi.instance import VirtualMachineInstance
+from ansible_collections.vfio.passthrough.plugins.module_utils.hostdev.vmi.manifest import parse_manifest
+
+GPU = "nvidia.com/GA102GL_A10"
+
+
+def document(**spec: Any) -> dict[str, Any]:
+    domain = {"devices": {"gpus": [{"name": "gpu1", "deviceName": GPU}]}, "cpu": {"cores": 2}, "resources": {"requests": {"memory": "4Gi"}}}
+    made = {"domain": {**domain, **spec.pop("domain", {})}, **spec}
+    return {"apiVersion": "kubevirt.io/v1", "kind": "VirtualMachineInstance", "metadata": {"name": "vm1"}, "spec": made}
+
+
+def vmi(**spec: Any) -> VirtualMachineInstance:
+    return pod.instance_of(parse_manifest(document(**spec)))
+
+
+def made(**spec: Any) -> dict[str, Any]:
+    return pod.launcher_pod(vmi(**spec), pod.PodSettings(image="localhost/launcher:1"))
+
+
+def test_resources_are_those_of_kubevirt() -> None:
+    resources = made()["spec"]["containers"][0]["resources"]
+    assert resources["limits"] == {"devices.kubevirt.io/kvm": "1", GPU: "1"}
+    assert resources["requests"] == {"cpu": "200m", "memory": "5666504705", "ephemeral-storage": "50M", GPU: "1"}
+
+
+def test_an_emulated_guest_asks_for_no_kvm() -> None:
+    container = pod.launcher_pod(vmi(), pod.PodSettings(image="x", emulated=True))["spec"]["containers"][0]
+    assert container["resources"]["limits"] == {GPU: "1"}
+    assert container["env"] == [{"name": "HOSTDEV_EMULATION", "value": "always"}]
+
+
+def test_devices_of_one_resource_are_counted_over_both_lists() -> None:
+    devices = {
+        "gpus": [{"name": "a", "deviceName": GPU}, {"name": "b", "deviceName": GPU}],
+        "hostDevices": [{"name": "c", "deviceName": GPU}],
+    }
+    resources = made(domain={"devices": devices})["spec"]["containers"][0]["resources"]
+    assert resources["limits"][GPU] == resources["requests"][GPU] == "3"
+
+
+def test_one_gibibyte_for_any_number_of_devices() -> None:
+    none = overhead(vmi(domain={"devices": {}}).spec)
+    assert overhead(vmi().spec) - none == 1024**3
+    assert none == 8388609 + (220 + 16 + 8 + 32) * 1024**2
+
+
+def test_the_pod_security_level_restricted_takes_it() -> None:
+    spec = made()["spec"]
+    container = spec["containers"][0]["securityContext"]
+    assert container == {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}}
+    assert spec["securityContext"]["runAsUser"] == 107
+    assert spec["securityContext"]["runAsNonRoot"] is True
+    assert spec["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
+    kinds = {key for volume in spec["volumes"] for key in volume if key != "name"}
+    assert kinds <= {"configMap", "emptyDir", "image"}
+
+
+def test_the_vmi_travels_in_a_config_map_that_goes_with_its_pod() -> None:
+    config = pod.config_map(vmi(), pod.PodSettings(image="x"), {"name": "vm-vm1", "uid": "u"})
+    assert config["metadata"]["ownerReferences"] == [{"apiVersion": "v1", "kind": "Pod", "name": "vm-vm1", "uid": "u"}]
+    assert parse_manifest(json.loads(config["data"]["vmi.json"])) == vmi()
+    mount = made()["spec"]["volumes"][0]
+    assert mount == {"name": "vmi", "configMap": {"name": config["metadata"]["name"]}}
+
+
+def test_kernel_boot_and_container_disks_are_image_volumes() -> None:
+    boot = {"kernelBoot": {"container": {"image": "localhost/kernel:1", "kernelPath": "/boot/k", "imagePullPolicy": "Never"}}}
+    disks = {"gpus": [], "disks": [{"name": "root", "disk": {"bus": "virtio"}}]}
+    spec = made(domain={"firmware": boot, "devices": disks}, volumes=[{"name": "root", "containerDisk": {"image": "localhost/disk:1"}}])[
+        "spec"
+    ]
+    assert {"name": "kernel-boot", "image": {"reference": "localhost/kernel:1", "pullPolicy": "Never"}} in spec["volumes"]
+    assert {"name": "disk-root", "image": {"reference": "localhost/disk:1"}} in spec["volumes"]
+    assert {"name": "kernel-boot", "mountPath": "/var/run/vfio-passthrough/kernel-boot", "readOnly": True} in spec["containers"][0][
+        "volumeMounts"
+    ]
+
+
+def test_placement_is_passed_through_and_grace_leaves_the_launcher_time() -> None:
+    tolerations = [{"key": "gpu", "operator": "Exists"}]
+    spec = made(nodeSelector={"a": "b"}, tolerations=tolerations, terminationGracePeriodSeconds=10)["spec"]
+    assert (spec["nodeSelector"], spec["tolerations"], spec["terminationGracePeriodSeconds"]) == ({"a": "b"}, tolerations, 40)
+    assert "affinity" not in spec
+
+
+def test_equal_input_gives_equal_objects_and_another_image_another_digest() -> None:
+    assert made() == made()
+    assert pod.vmi_digest(vmi(), pod.PodSettings(image="a")) != pod.vmi_digest(vmi(), pod.PodSettings(image="b"))
+
+
+def test_a_resource_that_nobody_declared_is_refused_with_what_is_declared() -> None:
+    with pytest.raises(Refused) as caught:
+        pod.launcher_pod(vmi(), pod.PodSettings(image="x", declared=["nvidia.com/GA102GL_A1O"]))
+    assert f"spec.domain.devices.gpus[0] gpu1: {GPU}" in str(caught.value)
+    assert "nvidia.com/GA102GL_A1O" in caught.value.cause
+
+
+def test_long_names_and_virtual_machines_are_refused_by_name() -> None:
+    with pytest.raises(Refused, match="50 characters"):
+        pod.object_name(pod.instance_of(parse_manifest({**document(), "metadata": {"name": "v" * 50}})))
+    machine = {"apiVersion": "kubevirt.io/v1", "kind": "VirtualMachine", "metadata": {"name": "vm1"}}
+    spec = {"runStrategy": "Always", "template": {"spec": document()["spec"]}}
+    with pytest.raises(Unsupported, match="VirtualMachineInstance only"):
+        pod.objects(parse_manifest({**machine, "spec": spec}), pod.PodSettings(image="x"))

@@ -33,7 +33,7 @@ ENVIRONMENT = {
     "PATH": "/usr/sbin:/usr/bin:/sbin:/bin",
     "HOME": "/var/lib/launcher",
     "XDG_CACHE_HOME": "/var/cache/launcher",
-    "XDG_RUNTIME_DIR": "/run/launcher",
+    "XDG_RUNTIME_DIR": "/var/lib/launcher/run",
     "PYTHONDONTWRITEBYTECODE": "1",
 }
 ENTRYPOINT = ("hostdev", "launch")

@@ -15,7 +15,7 @@ prepare() {
 }
 
 finish() {
-    for folder in var/lib/launcher var/cache/launcher run/launcher; do
+    for folder in var/lib/launcher var/lib/launcher/run var/cache/launcher; do
         mkdir -p "$root/$folder"
         chown 107:107 "$root/$folder"
         chmod 0700 "$root/$folder"

@@ -34,10 +34,9 @@ class NativeNode:
     process namespace and end with it, and with them all their mounts. `cdi` is the folder of CDI specs.
     """
 
-    def __init__(self, plane: ControlPlane, name: str = "native", folder: Path | None = None, subnet: str = "10.244.0.0/24") -> None:
+    def __init__(self, plane: ControlPlane, name: str = "native", folder: Path | None = None) -> None:
         self.plane = plane
         self.name = name
-        self.subnet = subnet
         self._temporary = folder is None
         self.folder = Path(tempfile.mkdtemp(prefix="vfp-n-")) if folder is None else folder  # short: socket paths end at 107 bytes
         self.kubelet_folder = self.folder / "kubelet"
@@ -45,6 +44,8 @@ class NativeNode:
         self.cdi = self.folder / "cdi"
         self.socket = self.folder / "containerd.sock"
         self.port, self.health_port = free_ports(2)
+        # Pods' addresses get routes on this machine: a net of its own for each node that runs at the same time.
+        self.subnet = f"100.{64 + (self.port >> 8) % 64}.{self.port & 255}.0/24"
         self.children = Children(self.folder / "logs")
         self.snapshotter = "overlayfs"
         self._holder = 0

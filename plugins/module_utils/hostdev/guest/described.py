@@ -27,7 +27,7 @@ class Described:
 def describe(xml: str) -> Described:
     """Return what the launcher needs of a domain's XML; Fault when it is no XML."""
     if etree is None:
-        raise Absent(what="read a domain's XML", subject="the Python library lxml", cause="it is not installed", hint="install python3-lxml")
+        raise Absent(what="read a domain's XML", subject="the Python library lxml", cause="not installed", hint="install python3-lxml")
     try:
         domain = etree.fromstring(xml.encode())
     except etree.XMLSyntaxError as error:

@@ -1,0 +1,157 @@
+"""The launcher's life, seen from outside: exit code, log, status file, termination message."""
+
+from __future__ import annotations
+
+import signal
+from pathlib import Path
+
+import pytest
+from ansible_collections.vfio.passthrough.tests.fakes.pod import Ended, Pod, vmi
+
+SHUTDOWN, DESTROYED, CRASHED, FAILED = 0, 1, 2, 5
+
+
+@pytest.fixture(name="pod")
+def _pod(tmp_path: Path) -> Pod:
+    return Pod(tmp_path / "w")
+
+
+def _fault(ended: Ended, *parts: str) -> None:
+    assert ended.code == 1
+    assert ended.message["state"] == "Failed"
+    for part in parts:
+        assert part in ended.message["message"]
+        assert part in ended.log
+
+
+@pytest.mark.parametrize(
+    ("detail", "expected"),
+    [
+        (SHUTDOWN, (0, "Succeeded", "GuestShutdown")),
+        (DESTROYED, (3, "Failed", "GuestDestroyed")),
+        (CRASHED, (2, "Failed", "GuestCrashed")),
+        (FAILED, (2, "Failed", "EmulatorFailed")),
+        (6, (2, "Failed", "Stopped")),
+    ],
+)
+@pytest.mark.parametrize("early", [False, True])
+def test_the_way_a_domain_stops_decides_the_exit_code(pod: Pod, detail: int, expected: tuple[int, str, str], early: bool) -> None:
+    pod.start(script={"stops": detail, "early": early})
+    ended = pod.end()
+    assert (ended.code, ended.message["state"], ended.message["reason"]) == expected
+
+
+def test_a_running_guest_is_ready_and_an_ended_one_is_not(pod: Pod) -> None:
+    pod.start()
+    pod.wait_ready()
+    assert pod.state() == {"state": "Running", "domain": "default_probe", "devices": []}
+    pod.send()
+    ended = pod.end()
+    assert (ended.code, ended.message["reason"]) == (0, "GuestShutdown")
+    assert not (pod.folder / "ready").exists()
+    assert pod.state() == ended.message
+    assert "SIGTERM: asking the guest to power off, within 20 s" in ended.log
+    assert "own time" in ended.log
+
+
+def test_a_guest_that_does_not_power_off_is_destroyed_when_its_grace_is_over(pod: Pod) -> None:
+    pod.describe(vmi(grace=0))
+    pod.start(script={"obeys": False})
+    pod.wait_ready()
+    pod.send(signal.SIGINT)
+    ended = pod.end()
+    assert (ended.code, ended.message["reason"]) == (3, "GracePeriodExpired")
+
+
+def test_asked_to_stop_during_a_long_start_it_does_not_wait_for_the_guest(pod: Pod) -> None:
+    pod.start(script={"create_seconds": 3600})
+    pod.wait(lambda: bool(pod.state()), "no status file")
+    pod.wait(lambda: (pod.folder / "run/libvirt/libvirt-sock").exists(), "no libvirtd")
+    pod.send()
+    ended = pod.end()
+    assert (ended.code, ended.message["reason"]) == (3, "Stopped")
+
+
+def test_what_libvirt_says_about_a_start_is_passed_on_with_what_to_do(pod: Pod) -> None:
+    pod.start(script={"create_error": "internal error: vfio 0000:65:00.0: Could not open '/dev/vfio/18': Permission denied"})
+    _fault(pod.end(), "cannot start the guest: default_probe: libvirt says:", "Permission denied", "grant socket")
+
+
+def test_a_daemon_that_refuses_at_first_is_asked_again(pod: Pod) -> None:
+    pod.start(script={"refused": 3, "stops": SHUTDOWN})
+    assert pod.end().code == 0
+
+
+def test_libvirtd_that_is_not_there(pod: Pod) -> None:
+    pod.start(daemon=["no-such-libvirtd"])
+    _fault(pod.end(), "cannot start libvirt: no-such-libvirtd", "not found on PATH", "libvirt-daemon-driver-qemu")
+
+
+def test_libvirtd_that_dies_at_once_is_quoted(pod: Pod) -> None:
+    pod.start("die")
+    _fault(pod.end(), "it ended with exit code 1", "Failed to find user record for uid '107'", "/etc/passwd")
+
+
+def test_libvirtd_that_dies_under_a_guest_is_noticed_and_only_its_late_words_quoted(pod: Pod) -> None:
+    pod.start("fail")
+    pod.wait_ready()
+    ended = pod.end()
+    _fault(ended, "cannot keep libvirt running", "it ended with signal 6", "the last word")
+    assert "a first complaint" not in ended.log
+    assert not (pod.folder / "ready").exists()
+
+
+def test_libvirtd_without_a_socket(pod: Pod) -> None:
+    pod.start("mute", patience=2)
+    _fault(pod.end(), "cannot connect to libvirt", "its socket did not appear within 2 s", "a first complaint about D-Bus")
+
+
+def test_serial_output_goes_to_stdout_to_the_last_byte(pod: Pod) -> None:
+    pod.start("orphan", script={"stops": SHUTDOWN, "after": 0.5})
+    ended = pod.end()
+    assert ended.out == "GUEST-BEGIN\nno line end but a last word\n"
+    assert ended.code == 0
+
+
+def test_nothing_is_started_when_the_description_is_wrong(pod: Pod) -> None:
+    pod.describe({**vmi(), "kind": "VirtualMachine"})
+    pod.start()
+    _fault(pod.end(), "cannot read a VirtualMachine")
+    assert not (pod.folder / "libvirtd.log").exists()
+
+
+@pytest.mark.parametrize(("text", "cause"), [("{", "not JSON"), ("[]", "has to be a mapping")])
+def test_a_description_that_is_none(pod: Pod, text: str, cause: str) -> None:
+    pod.describe(text)
+    pod.start()
+    _fault(pod.end(), cause)
+
+
+def test_a_description_that_is_absent(pod: Pod) -> None:
+    pod.start(vmi="/nonexistent/vmi.json")
+    _fault(pod.end(), "cannot read the VM's description: /nonexistent/vmi.json", "ConfigMap")
+
+
+def test_a_device_without_its_variable_is_found_before_anything_is_started(pod: Pod) -> None:
+    pod.describe(vmi(devices={"gpus": [{"name": "gpu1", "deviceName": "nvidia.com/AD102"}]}))
+    pod.start()
+    _fault(pod.end(), "spec.domain.devices.gpus[0]", "PCI_RESOURCE_NVIDIA_COM_AD102")
+    assert not (pod.folder / "libvirtd.log").exists()
+
+
+def test_a_device_without_a_grant_needs_a_limit_that_is_high_enough(pod: Pod) -> None:
+    pod.describe(vmi(devices={"gpus": [{"name": "gpu1", "deviceName": "nvidia.com/AD102"}]}))
+    pod.env["PCI_RESOURCE_NVIDIA_COM_AD102"] = "0000:65:00.0"
+    pod.wrap = ("prlimit", "--memlock=8388608:8388608")
+    pod.start()
+    _fault(pod.end(), "cannot lock the guest's memory", str((64 << 20) + (1 << 30)), "the limit is 8388608 bytes", "no grant socket")
+
+
+def test_the_rests_of_a_former_start_are_gone(pod: Pod) -> None:
+    (pod.folder / "ready").touch()
+    (pod.folder / "run/libvirt/qemu").mkdir(parents=True)
+    (pod.folder / "run/libvirt/qemu/default_probe.xml").touch()
+    pod.start("die")
+    pod.end()
+    assert not (pod.folder / "ready").exists()
+    assert not (pod.folder / "run/libvirt/qemu").exists()

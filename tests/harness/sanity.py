@@ -31,9 +31,8 @@ BOOTSTRAP = '''"""Put pip into the running environment from the copy that Python
 import subprocess
 import sys
 
-import ensurepip
-
-ensurepip.bootstrap()
+# in a process of its own: ensurepip switches pip's settings off in the one that it runs in
+subprocess.check_call([sys.executable, "-m", "ensurepip"])
 wanted = [item for item in sys.argv[1:] if not item.startswith("pip==")]
 packages = [item for item in wanted if not item.startswith("-")]
 if packages:

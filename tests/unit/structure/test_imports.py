@@ -31,7 +31,7 @@ BAD = [
 # what a module never carries: what serves gRPC, and the program itself
 NEVER_CARRIED_LIBRARIES = {"grpc", "google"}
 # modules that run on the controller and talk to the API server
-MAY_CARRY_API_CLIENT = {"virtual_machine"}
+MAY_CARRY_API_CLIENT = {"node_pods_info", "virtual_machine"}
 MOST_FILES = 60
 MOST_BYTES = 350 * 1024
 
@@ -39,7 +39,8 @@ MOST_BYTES = 350 * 1024
 @pytest.mark.parametrize("check", CHECKS, ids=lambda check: str(check.__name__))
 def test_runtime_obeys(check: Check) -> None:
     assert sources(RUNTIME), "the runtime is not where it is looked for"
-    assert [fault for source in sources(RUNTIME) for fault in check(source)] == []
+    faults = [fault for source in sources(RUNTIME) for fault in check(source)]
+    assert not faults, "\n".join(faults)
 
 
 @pytest.mark.parametrize(("check", "path", "text"), BAD)
@@ -73,7 +74,8 @@ def modules_known() -> dict[str, Source]:
 
 def test_modules_carry_little() -> None:
     known = modules_known()
-    assert [fault for module in sources("plugins/modules") for fault in carried_faults(module, known)] == []
+    faults = [fault for module in sources("plugins/modules") for fault in carried_faults(module, known)]
+    assert not faults, "\n".join(faults)
 
 
 def test_carried_files_are_followed_to_the_end() -> None:

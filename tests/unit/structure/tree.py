@@ -66,13 +66,6 @@ def functions(source: Source) -> Iterator[ast.FunctionDef | ast.AsyncFunctionDef
             yield node
 
 
-def docstrings(source: Source) -> set[int]:
-    """Return the identities of the constants that are docstrings."""
-    places = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
-    heads = (node.body[0] for node in ast.walk(source.tree) if isinstance(node, places) and node.body)
-    return {id(head.value) for head in heads if isinstance(head, ast.Expr) and isinstance(head.value, ast.Constant)}
-
-
 def where(source: Source, node: ast.AST, text: str) -> str:
     """Return a complaint that points at its line."""
     return f"{source.path}:{getattr(node, 'lineno', 1)}: {text}"

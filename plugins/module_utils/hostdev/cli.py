@@ -48,21 +48,23 @@ def _devices(options: argparse.Namespace) -> int:
 
 
 def _domain(options: argparse.Namespace) -> int:
-    from .guest.domain import DomainSettings, render
-    from .vmi import parse
+    from .guest.domain import render
+    from .guest.settings import DomainSettings
+    from .kube.pod import instance_of
+    from .vmi.manifest import parse_manifest
 
-    vmi = parse.instance_of(parse.parse_manifest(_document(options.file)))
-    _say(render(vmi, os.environ, DomainSettings(emulation=options.emulation != "never")))
+    vmi = instance_of(parse_manifest(_document(options.file)))
+    _say(render(vmi, os.environ, DomainSettings(emulation=options.emulation == "always")).rstrip())
     return 0
 
 
 def _pod(options: argparse.Namespace) -> int:
     from .kube.pod import PodSettings, objects
-    from .vmi import parse
+    from .vmi.manifest import parse_manifest
 
-    settings = PodSettings(image=options.image, emulation=options.emulation)
-    for made in objects(parse.parse_manifest(_document(options.file)), settings):
-        _say("---\n" + _yaml().safe_dump(made, sort_keys=False).rstrip())
+    settings = PodSettings(image=options.image, emulated=options.emulation == "always")
+    for made in objects(parse_manifest(_document(options.file)), settings):
+        _say("---\n" + _dump(made).rstrip())
     return 0
 
 
@@ -90,6 +92,16 @@ def _yaml() -> Any:
             what="read YAML", subject="yaml", cause="not installed", hint="install python3-yaml, or give the document as JSON"
         ) from None
     return yaml
+
+
+def _dump(value: Any) -> str:
+    """Return YAML with texts of several lines as blocks, for people."""
+    yaml = _yaml()
+    dumper = type("Dumper", (yaml.SafeDumper,), {})
+    dumper.add_representer(
+        str, lambda made, text: made.represent_scalar("tag:yaml.org,2002:str", text, style="|" if "\n" in text else None)
+    )
+    return str(yaml.dump(value, Dumper=dumper, sort_keys=False))
 
 
 def _document(path: str) -> Any:

@@ -13,7 +13,7 @@ try:
     import kubernetes
     from kubernetes.client.exceptions import ApiException
 except ImportError:
-    kubernetes = None
+    kubernetes = None  # type: ignore[assignment]
 
 _SECONDS = 30
 _CONFLICT, _NOT_FOUND, _FORBIDDEN, _INVALID = 409, 404, 403, 422

@@ -54,8 +54,8 @@ workloads:
   sample: [default/database-0]
 """
 
-from ..module_utils.glue.node_pods import SPEC, work
 from ..module_utils.glue.module import run_module
+from ..module_utils.glue.node_pods import SPEC, work
 
 
 def main() -> None:

@@ -132,8 +132,8 @@ summary:
   sample: "default/gpu-vm: Running on node worker"
 """
 
-from ..module_utils.glue.virtual_machine import SPEC, work
 from ..module_utils.glue.module import run_module
+from ..module_utils.glue.virtual_machine import SPEC, work
 
 
 def main() -> None:

@@ -27,9 +27,7 @@ def command_runner(module: Any) -> Runner:
     def run(command: Sequence[str], timeout: float) -> Done:
         search = f"{os.environ.get('PATH', '')}:{_FOLDERS}"
         if shutil.which(command[0], path=search) is None:
-            raise Absent(
-                what="run a command", subject=command[0], cause="no such program on this machine", hint=f"install {command[0]}"
-            )
+            raise Absent(what="run a command", subject=command[0], cause="no such program on this machine", hint=f"install {command[0]}")
         limited = ["timeout", "--kill-after=5", f"{timeout:g}", *command]
         code, out, err = module.run_command(limited, check_rc=False, environ_update={**_LOCALE, "PATH": search})
         if code == _LATE:

@@ -73,12 +73,12 @@ def start_process(command: Sequence[str], env: Mapping[str, str], output: Path) 
     if program is None:
         raise Absent(what="start a program", subject=command[0], cause=f"not found on PATH ({env.get('PATH', '')})")
     flags = os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_APPEND
-    actions = [(os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0), (os.POSIX_SPAWN_OPEN, 1, str(output), flags, 0o600)]
+    files = [(os.POSIX_SPAWN_OPEN, 0, os.devnull, os.O_RDONLY, 0), (os.POSIX_SPAWN_OPEN, 1, str(output), flags, 0o600)]
     try:
         # Python ignores SIGPIPE and SIGXFSZ, and a started program would inherit that
         ignored = [signal.SIGPIPE, signal.SIGXFSZ]
-        dup = (os.POSIX_SPAWN_DUP2, 1, 2)
-        return os.posix_spawn(program, list(command), dict(env), file_actions=[*actions, dup], setpgroup=0, setsigmask=[], setsigdef=ignored)
+        actions = [*files, (os.POSIX_SPAWN_DUP2, 1, 2)]
+        return os.posix_spawn(program, list(command), env, file_actions=actions, setpgroup=0, setsigmask=[], setsigdef=ignored)
     except OSError as error:
         raise Fault(what="start a program", subject=program, cause=f"{error.strerror} (errno {error.errno})") from error
 

@@ -112,7 +112,7 @@ def _rank(one: str, chosen: Sequence[str], rest: Sequence[str], needed: int, off
         bool(held) and node not in {offer.unit.numa_node for offer in held},
         # a place that has enough beats one that has not; among those that have, the smallest
         neighbours < needed,
-        neighbours,
+        neighbours if neighbours >= needed else -neighbours,
         siblings < needed,
         siblings if siblings >= needed else -siblings,
         offers[one].unit.primary.address,

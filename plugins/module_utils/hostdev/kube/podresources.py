@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from functools import lru_cache
+from functools import cache
 from typing import Any
 
 from ..device.faults import Absent, Fault, Unsupported
@@ -49,7 +49,7 @@ class Kubelet:
     holders: Mapping[tuple[str, str], str] = field(default_factory=dict)
 
 
-@lru_cache(maxsize=None)
+@cache
 def _messages() -> Messages:
     return Messages(POD_RESOURCES)
 

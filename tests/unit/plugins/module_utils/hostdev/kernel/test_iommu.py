@@ -1,0 +1,86 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from ansible_collections.vfio.passthrough.plugins.module_utils.hostdev.device.address import Address
+from ansible_collections.vfio.passthrough.plugins.module_utils.hostdev.device.pci import Function
+from ansible_collections.vfio.passthrough.plugins.module_utils.hostdev.kernel.iommu import IommuState, judge, off_words, read_iommu
+from ansible_collections.vfio.passthrough.tests.fakes.host import FakeHost
+from ansible_collections.vfio.passthrough.tests.fakes.kernel import FakeKernel, demo_host, intel
+
+GPU = Function(Address.parse("0000:01:00.0"), "10de", "2684", "030000", iommu_group="13")
+BARE = Function(Address.parse("0000:00:02.0"), "8086", "3e92", "030000")
+
+
+def intel_state(**more: object) -> IommuState:
+    return IommuState(**{"vendor": "intel", "tables": ("DMAR",), **more})  # type: ignore[arg-type]
+
+
+ACTIVE = {"instances": ("dmar0",), "groups": 12}
+
+
+@pytest.mark.parametrize(
+    ("state", "code", "said"),
+    [
+        (intel_state(**ACTIVE), "IOMMU_OK", "nothing to do"),
+        (intel_state(**ACTIVE, arguments=("intel_iommu=on",)), "IOMMU_OK", "superfluous here: intel_iommu=on"),
+        (intel_state(arguments=("intel_iommu=off",)), "IOMMU_OFF_BY_ARG", "remove intel_iommu=off"),
+        (intel_state(arguments=("iommu=off", "intel_iommu=on")), "IOMMU_OFF_BY_ARG", "remove iommu=off"),
+        (intel_state(), "IOMMU_OFF_BY_KERNEL_DEFAULT", "add intel_iommu=on"),
+        (intel_state(next_arguments=("intel_iommu=on",)), "IOMMU_OFF_PENDING_REBOOT", "reboot"),
+        (intel_state(arguments=("intel_iommu=off",), next_arguments=("quiet",)), "IOMMU_OFF_PENDING_REBOOT", "reboot"),
+        (intel_state(arguments=("intel_iommu=off",), next_arguments=("intel_iommu=off", "iommu=pt")), "IOMMU_OFF_BY_ARG", "remove"),
+        (intel_state(arguments=("intel_iommu=on",), log=("DMAR: failed to map",)), "IOMMU_INIT_FAILED", "firmware update"),
+        (IommuState(vendor="amd", tables=("IVRS",)), "IOMMU_INIT_FAILED", "force_enable"),
+        (IommuState(vendor="amd", tables=("IVRS",), arguments=("amd_iommu=off",)), "IOMMU_OFF_BY_ARG", "remove amd_iommu=off"),
+        (IommuState(vendor="intel", arguments=("intel_iommu=on",)), "IOMMU_FIRMWARE", "VT-d"),
+        (IommuState(vendor="amd"), "IOMMU_FIRMWARE", "AMD-Vi"),
+        (IommuState(vendor="intel", virtual=True, arguments=("intel_iommu=on",)), "IOMMU_NESTED", "hypervisor"),
+        (intel_state(**ACTIVE, interrupt_remapping=False), "IOMMU_NO_INTR_REMAP", "EPERM"),
+    ],
+)
+def test_each_kind_of_host_has_its_code_and_its_advice(state: IommuState, code: str, said: str) -> None:
+    verdict = judge(state, [GPU])
+    assert verdict.code == code
+    assert said in verdict.advice
+
+
+def test_only_boot_arguments_are_curable() -> None:
+    assert judge(intel_state(arguments=("intel_iommu=off",))).curable
+    assert not judge(IommuState(vendor="intel")).curable
+    assert not judge(IommuState(vendor="intel")).active
+
+
+def test_an_uncovered_device_is_named() -> None:
+    verdict = judge(intel_state(**ACTIVE), [GPU, BARE])
+    assert (verdict.code, verdict.subjects, verdict.active) == ("IOMMU_NO_GROUP_FOR_DEVICE", ("0000:00:02.0",), True)
+    assert "igfx_off" in verdict.advice
+
+
+def test_a_changed_layout_is_told() -> None:
+    verdict = judge(intel_state(**ACTIVE), [GPU], {"0000:01:00.0": "7"})
+    assert verdict.code == "GROUPS_CHANGED"
+    assert "0000:01:00.0 was in group 7, is in 13" in verdict.evidence
+
+
+def test_off_is_an_option_by_itself() -> None:
+    assert off_words(["intel_iommu=on,igfx_off", "intel_iommu=sm_off", "iommu=pt,off", "amd_iommu=off"]) == ("iommu=pt,off", "amd_iommu=off")
+
+
+def test_the_demo_machine_is_active(tmp_path: Path) -> None:
+    assert read_iommu(demo_host(tmp_path).root).code == "IOMMU_OK"
+
+
+def test_an_empty_groups_folder_is_not_an_iommu(tmp_path: Path) -> None:
+    host = FakeHost(tmp_path)
+    intel(host, active=False, arguments="intel_iommu=off")
+    verdict = read_iommu(FakeKernel(host).root)
+    assert verdict.code == "IOMMU_OFF_BY_ARG"
+    assert "groups: 0" in verdict.evidence[0]
+
+
+def test_a_guest_without_table_asks_its_hypervisor(tmp_path: Path) -> None:
+    host = FakeHost(tmp_path)
+    host.write("/proc/cpuinfo", "vendor_id\t: AuthenticAMD\nflags\t\t: fpu svm hypervisor\n")
+    assert read_iommu(FakeKernel(host).root).code == "IOMMU_NESTED"

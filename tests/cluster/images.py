@@ -14,7 +14,8 @@ from .settings import PAUSE
 
 BUSYBOX = "localhost/busybox:1"
 APPLETS = ("sh", "cat", "echo", "env", "id", "ls", "mount", "sleep", "stat", "test", "touch", "true", "false", "wget")
-SLEEP = ("/bin/busybox", "sleep", "1000000")
+# A first process has no default action for signals: without the trap a machine's shutdown waits for its time-out.
+SLEEP = ("/bin/sh", "-c", "trap 'exit 0' TERM INT; sleep 1000000 & wait")
 KEPT = 2  # launcher images: one a runtime, 200 MB each
 
 
@@ -71,7 +72,7 @@ def _small(file: str, name: str) -> Path:
         write_image(out / f"{file}.tar", name, [layer], env={"PATH": "/bin"}, entrypoint=SLEEP)
         layer.unlink()
 
-    return cached(f"image-{file}", [name, busybox, *APPLETS], build, "1 s") / f"{file}.tar"
+    return cached(f"image-{file}", [name, busybox, *APPLETS, *SLEEP], build, "1 s") / f"{file}.tar"
 
 
 def _forget_old(current: Path) -> None:

@@ -11,6 +11,7 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from types import TracebackType
 from typing import final
@@ -20,6 +21,7 @@ from . import binaries, images, settings
 from .controlplane import LOOPBACK, ControlPlane
 from .processes import Children, child_of, free_ports
 
+CGROUPS = Path("/sys/fs/cgroup")
 KUBELET = Path("/var/lib/kubelet")  # the device plugin folder below it is a constant of the kubelet, whatever --root-dir says
 # Folders of the machine that the node's programs insist on; inside the node's mount namespace they are folders of its state.
 PRIVATE = {"kubelet": KUBELET, "log": Path("/var/log"), "containerd-run": Path("/run/containerd"), "netns": Path("/run/netns")}
@@ -69,9 +71,11 @@ class NativeNode:
 
     def close(self) -> None:
         """End everything that runs in the node, containers included; remove its state when the folder was ours to make."""
+        containers = self._containers()
         self._stop_kubelet(signal.SIGTERM)
         self.children.stop("namespaces", signal.SIGKILL)  # unshare ignores SIGTERM; its death kills the namespace's first process
         self.children.end()
+        _remove_cgroups(containers)
         self.plane.kubectl("delete", "node", self.name, "--ignore-not-found", check=False)
         if self._temporary:
             _remove(self.folder)
@@ -164,6 +168,12 @@ class NativeNode:
         self.children.start("containerd", self._inside(command), env={"PATH": path})
         self.children.wait_for("containerd", self._containerd_answers)
 
+    def _containers(self) -> list[str]:
+        try:
+            return self.ctr("containers", "ls", "-q").split() if self._containerd_answers() else []
+        except RuntimeError:
+            return []
+
     def _containerd_answers(self) -> bool:
         try:
             return self.socket.is_socket() and bool(self.ctr("version"))
@@ -225,3 +235,11 @@ def _remove(folder: Path) -> None:
         if not folder.exists():
             return
         time.sleep(0.1)
+
+
+def _remove_cgroups(containers: Sequence[str]) -> None:
+    """Remove the control groups that killed containers leave (one per controller where the machine has version 1)."""
+    for container in containers:
+        for group in [CGROUPS / "k8s.io" / container, *CGROUPS.glob(f"*/k8s.io/{container}")]:
+            with suppress(OSError):
+                group.rmdir()

@@ -1,0 +1,97 @@
+from __future__ import annotations
+
+import hashlib
+import json
+import tarfile
+from pathlib import Path
+
+import pytest
+from ansible_collections.vfio.passthrough.files.launcher import build_image
+from ansible_collections.vfio.passthrough.tests.cluster import images
+from ansible_collections.vfio.passthrough.tests.cluster.controlplane import ControlPlane
+from ansible_collections.vfio.passthrough.tests.cluster.node import NativeNode
+from ansible_collections.vfio.passthrough.tests.cluster.pods import pod, wait_for_phase
+
+RUNTIME = Path(__file__).resolve().parents[2] / "plugins/module_utils/hostdev"
+PROBE = """
+set -e
+id -u
+hostdev --help | head -1
+libvirtd --daemon
+for attempt in 1 2 3 4 5 6 7 8 9 10; do virsh -q -c qemu:///session version && break; sleep 1; done
+python3 -c 'import libvirt, lxml.etree, yaml; print(libvirt.open("qemu:///session").getURI())'
+"""
+
+
+@pytest.fixture
+def runtime(tmp_path: Path) -> Path:
+    (tmp_path / "hostdev/kube/__pycache__").mkdir(parents=True)
+    (tmp_path / "hostdev/kube/__pycache__/x.pyc").write_bytes(b"x")
+    (tmp_path / "hostdev/cli.py").write_text("def main(arguments): return 0\n", encoding="ascii")
+    return tmp_path / "hostdev"
+
+
+def test_runtime_of_a_tree_and_of_an_archive_are_one_layer(runtime: Path, tmp_path: Path) -> None:
+    archive = tmp_path / "runtime.tar.gz"
+    with tarfile.open(archive, "w:gz") as tar:
+        tar.add(runtime, "hostdev")
+    entries = build_image.runtime_entries(runtime)
+    assert entries == build_image.runtime_entries(archive)
+    assert [entry.path for entry in entries if entry.data is not None] == [f"{build_image.HOME}/cli.py", "usr/bin/hostdev"]
+
+
+def test_folder_without_a_runtime_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError, match="holds no runtime"):
+        build_image.runtime_entries(tmp_path)
+
+
+def test_name_follows_the_runtime_and_the_packages(runtime: Path, tmp_path: Path) -> None:
+    listed = build_image.HERE / "packages.txt"
+    shorter = tmp_path / "packages.txt"
+    shorter.write_text("python3\n", encoding="ascii")
+    first = build_image.image_name(runtime, listed)
+    assert first == build_image.image_name(runtime, listed)
+    assert first != build_image.image_name(runtime, shorter)
+    (runtime / "more.py").touch()
+    assert first != build_image.image_name(runtime, listed)
+
+
+def test_archive_names_its_layers_by_their_sums(tmp_path: Path) -> None:
+    layers = [build_image.write_layer(tmp_path / f"{n}.tar", [build_image.Entry(f"file{n}", b"x")]) for n in range(2)]
+    out = build_image.write_image(tmp_path / "x.tar", "localhost/x:1", layers, env={"A": "b"}, entrypoint=["p"], user="107:107")
+    with tarfile.open(out) as tar:
+        contents = {member.name: tar.extractfile(member).read() for member in tar}  # type: ignore[union-attr]
+    manifest = json.loads(contents["manifest.json"])[0]
+    config = json.loads(contents[manifest["Config"]])
+    assert manifest["RepoTags"] == ["localhost/x:1"]
+    assert config["config"] == {"Env": ["A=b"], "Entrypoint": ["p"], "User": "107:107"}
+    sums = [f"sha256:{hashlib.sha256(contents[layer]).hexdigest()}" for layer in manifest["Layers"]]
+    assert config["rootfs"]["diff_ids"] == sums
+    assert not list(tmp_path.glob(".x.tar*"))
+
+
+@pytest.mark.parametrize(
+    ("file", "text", "mirror"),
+    [
+        ("sources.list", "# c\ndeb [signed-by=/k] http://mirror.example/debian trixie main\n", "http://mirror.example/debian"),
+        ("sources.list.d/d.sources", "Types: deb\nURIs: http://mirror.example/debian/\nSuites: trixie\n", "http://mirror.example/debian/"),
+        ("sources.list.d/u.sources", "Types: deb\nURIs: http://mirror.example/ubuntu\nSuites: noble\n", ""),
+        ("sources.list.d/d.sources.bak", "URIs: http://mirror.example/debian\n", ""),
+    ],
+)
+def test_mirror_is_that_of_the_machine(tmp_path: Path, file: str, text: str, mirror: str) -> None:
+    (tmp_path / "sources.list.d").mkdir()
+    (tmp_path / file).write_text(text, encoding="ascii")
+    assert build_image.machine_mirror(tmp_path) == mirror
+
+
+def test_launcher_image_runs_the_runtime_and_libvirt_as_its_user(control_plane: ControlPlane, native_node: NativeNode) -> None:
+    native_node.import_image(images.launcher_image(RUNTIME))
+    manifest = pod("launcher", ["sh", "-c", PROBE], image=images.launcher_name(RUNTIME), node=native_node.name, user=107)
+    control_plane.apply(manifest)
+    wait_for_phase(control_plane, "launcher", "Succeeded", "Failed")
+    lines = native_node.pod_log("default", "launcher", "main").splitlines()
+    control_plane.kubectl("delete", "pod", "launcher")
+    assert lines[0] == "107"
+    assert lines[1].startswith("usage: hostdev")
+    assert lines[-1] == "qemu:///session"

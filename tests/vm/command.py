@@ -25,6 +25,7 @@ class Hardware:
     boot: "direct" (kernel handed over by QEMU) or "grub" (firmware, GRUB and /boot are real).
     iommu: True, False (none), or "intremap-off" (no interrupt remapping).
     extra_disks: raw images, attached read-only as vdb, vdc, ...
+    default_arguments, preinstall: see image.worker_image.
     """
 
     boot: str = "direct"
@@ -32,10 +33,11 @@ class Hardware:
     iommu: Union[bool, str] = True
     extra_disks: tuple[Path, ...] = ()
     default_arguments: str = ""
+    preinstall: bool = True
 
     def image(self) -> Path:
         """Return the folder of the disk and kernel that it starts from."""
-        return image.worker_image(self.default_arguments)
+        return image.worker_image(self.default_arguments, self.preinstall)
 
 
 @dataclass(frozen=True)

@@ -12,8 +12,8 @@ from pathlib import Path
 SUITE = "trixie"
 SOURCES = Path("/etc/apt")
 SLIM = (
-    "--aptopt=Acquire::Languages \"none\"",
-    "--aptopt=APT::Install-Recommends \"false\"",
+    '--aptopt=Acquire::Languages "none"',
+    '--aptopt=APT::Install-Recommends "false"',
     "--dpkgopt=force-unsafe-io",
     *(f"--dpkgopt=path-exclude=/usr/share/{part}/*" for part in ("man", "doc", "locale", "info")),
 )

@@ -5,9 +5,9 @@ from __future__ import annotations
 import shutil
 from pathlib import Path
 
-from ..harness.cache import cached
+from ..harness.cache import Input, cached
 from . import debian, kernel, modules
-from .tree import PARTS, kernel_version, tree
+from .tree import PARTS, tree
 
 UUID = "11111111-2222-3333-4444-555555555555"
 LABEL = "worker"
@@ -39,18 +39,21 @@ def arguments() -> str:
     return " ".join(["console=ttyS0", "net.ifnames=0", *(PARTS / "arguments.txt").read_text(encoding="ascii").split()])
 
 
-def worker_image(default_arguments: str = "") -> Path:
+def worker_image(default_arguments: str = "", preinstall: bool = True) -> Path:
     """Return a folder with disk.raw (bootable by UEFI and GRUB), vmlinux, fast.cpio and the ssh key id.
 
     default_arguments is GRUB_CMDLINE_LINUX_DEFAULT in /etc/default/grub, and in grub.cfg: "intel_iommu=off", say.
+    preinstall: whether what the roles install with apt (tree.PREINSTALL) is there already.
     """
-    base, drivers = tree(), modules.driver_modules()
-    inputs = [base.name, drivers.name, FILL, TABLE, STUB, kernel.INIT, arguments(), default_arguments, PARTS / "grub.sh"]
+    base = tree(preinstall)
+    drivers = modules.driver_modules((base / "kernel").read_text(encoding="ascii").strip())
+    inputs: list[Input] = [base.name, drivers.name, FILL, TABLE, STUB, kernel.INIT, arguments(), default_arguments, PARTS / "grub.sh"]
     return cached("worker-image", inputs, lambda place: _build(place, base, drivers, default_arguments), "20 s")
 
 
 def _build(place: Path, base: Path, drivers: Path, default_arguments: str) -> None:
-    tar, disk, version = base / "root.tar", place / "disk.raw", kernel_version()
+    tar, disk = base / "root.tar", place / "disk.raw"
+    version = (drivers / "version").read_text(encoding="ascii").strip()
     place.chmod(0o755)
     with open(disk, "wb") as file:
         file.truncate(SIZE_MIB << 20)

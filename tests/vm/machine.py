@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Optional, Union
+from typing import TYPE_CHECKING, Any, Optional, Union
 
 from ..harness.cache import Input, cached
 from ..harness.say import step
@@ -20,6 +20,9 @@ from . import debian, qemu
 from .command import Files, Hardware, command
 from .devices import Function, Servers, Slot, gpu
 from .links import Qmp, Ssh, free_port, wait_for
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
 
 NAME = "worker"
 
@@ -39,6 +42,8 @@ class Worker:
     def __init__(self, hardware: Hardware, workdir: Path, forwards: Mapping[int, int], slots: tuple[Slot, ...]) -> None:
         self.hardware, self.slots = hardware, list(slots)
         workdir.mkdir(parents=True, exist_ok=True)
+        for old in workdir.glob("*.log"):
+            old.unlink()
         self._sockets = Path(tempfile.mkdtemp(prefix="worker-"))
         self.port = free_port()
         self.files = Files(workdir, self._sockets, {self.port: 22, **forwards})
@@ -63,15 +68,16 @@ class Worker:
         gpus: int = 2,
         iommu: Union[bool, str] = True,
         default_arguments: str = "",
+        preinstall: bool = True,
     ) -> Worker:
         """Start a worker and return when ssh works.
 
-        boot, memory_mib, iommu, extra_disks, default_arguments: see Hardware. forwards: TCP ports {here: there}
+        boot, memory_mib, iommu, extra_disks, default_arguments, preinstall: see Hardware. forwards: TCP ports {here: there}
         besides ssh's. gpus: how many pairs of display and audio function, at 0000:01:00, 0000:02:00, ...
         restore: continue from a saved state (3 s instead of 20; boot must be "direct") - of a plain booted worker,
         or of one prepared further by the Preparation; either is made on first use. GPUs are plugged afterwards.
         """
-        hardware = Hardware(boot, memory_mib, iommu, tuple(extra_disks), default_arguments)
+        hardware = Hardware(boot, memory_mib, iommu, tuple(extra_disks), default_arguments, preinstall)
         slots = tuple(gpu(number) for number in range(gpus))
         saved = prepared(hardware, PLAIN if restore is True else restore) if restore else None
         worker = cls(hardware, workdir, forwards or {}, () if saved else slots)
@@ -89,7 +95,7 @@ class Worker:
             raise
         return worker
 
-    def __enter__(self) -> Worker:
+    def __enter__(self) -> Self:
         """Return the worker itself."""
         return self
 
@@ -183,8 +189,8 @@ class Worker:
         self.shell.copy(f"worker:{remote}", str(local))
 
     def wait_ssh(self) -> None:
-        """Wait until a login works."""
-        wait_for("ssh", lambda: self.shell.greets() and self.shell.run("true").returncode == 0, self.running)
+        """Wait until a login works and the devices there have their drivers (sshd does not wait for those)."""
+        wait_for("ssh", lambda: self.shell.greets() and self.shell.run("udevadm settle").returncode == 0, self.running)
 
     def boot_id(self) -> str:
         """Return the kernel's id of this boot, "" when the worker does not answer."""
@@ -208,6 +214,7 @@ class Worker:
             return now not in ("", before)
 
         wait_for("the worker's return from its reboot", came_back, self.running)
+        self.wait_ssh()
 
     def serial_log(self) -> str:
         """Return what the console said so far."""

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from ..harness.cache import cached
-from . import debian, tree
+from ..harness.cache import Input, cached
+from . import debian
 
 HERE = Path(__file__).resolve().parent
 SOURCES = ("nvidia.c",)
@@ -20,10 +20,9 @@ tar -cf modules.tar ./*.ko
 """
 
 
-def driver_modules() -> Path:
-    """Return a folder with NAME.ko for each of SOURCES and version, the kernel they belong to."""
-    version = tree.kernel_version()
-    inputs = [BUILD, version, *(HERE / name for name in SOURCES)]
+def driver_modules(version: str) -> Path:
+    """Return a folder with NAME.ko for each of SOURCES, built for the kernel version, and version itself as a file."""
+    inputs: list[Input] = [BUILD, version, *(HERE / name for name in SOURCES)]
     return cached("worker-modules", inputs, lambda place: _build(place, version), "80 s")
 
 
@@ -41,7 +40,7 @@ def _build(place: Path, version: str) -> None:
     try:
         debian.mmdebstrap("/dev/null", packages, ["--variant=apt", "--format=null", *debian.SLIM, *hooks])
     except RuntimeError as error:
-        hint = f"if the mirror no longer has linux-headers-{version}, remove {tree.tree()} and run again"
+        hint = f"if the mirror no longer has linux-headers-{version}, remove the worker-tree entries from the cache and run again"
         raise RuntimeError(f"{error}\n{hint}") from error
     debian.run(["tar", "-C", str(place), "--no-same-owner", "-xf", str(place / "modules.tar")])
     (place / "version").write_text(version + "\n", encoding="ascii")

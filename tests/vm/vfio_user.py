@@ -1,4 +1,3 @@
-#!/usr/bin/env python3
 """A PCI function with any ids, served to QEMU by the vfio-user protocol: one process per function.
 
     vfio_user.py SOCKET LOG VENDOR DEVICE CLASS [--bar-mib N] [--multifunction]
@@ -33,8 +32,16 @@ PM, EXPRESS, MSI_CAPABILITY = 0x40, 0x60, 0xA0
 DEVICE_CONTROL_HIGH = EXPRESS + 9
 # which bits of configuration space software may write, by offset
 WRITABLE = {
-    **{0x04: 0x47, 0x05: 0x05, 0x0C: 0xFF, 0x3C: 0xFF, PM + 4: 3, PM + 5: 1},
-    **{EXPRESS + 8: 0xFF, EXPRESS + 9: 0x7F, EXPRESS + 16: 0xFF, MSI_CAPABILITY + 2: 1},
+    0x04: 0x47,
+    0x05: 0x05,
+    0x0C: 0xFF,
+    0x3C: 0xFF,
+    PM + 4: 0x03,
+    PM + 5: 0x01,
+    EXPRESS + 8: 0xFF,
+    EXPRESS + 9: 0x7F,
+    EXPRESS + 16: 0xFF,
+    MSI_CAPABILITY + 2: 0x01,
     **dict.fromkeys(range(0x10, 0x28), 0xFF),
     **dict.fromkeys(range(MSI_CAPABILITY + 4, MSI_CAPABILITY + 14), 0xFF),
 }
@@ -203,7 +210,7 @@ class Server:
                 self._reset("FLR")
         elif offset == 4:
             struct.pack_into("<I", self.registers, 4, ~int.from_bytes(data[:4], "little") & 0xFFFFFFFF)
-        elif 0x80 <= offset and offset + count <= len(self.registers):
+        elif offset >= 0x80 and offset + count <= len(self.registers):
             self.registers[offset : offset + count] = data
         self.reply(message, message.body[:16])
         if region == BAR0 and offset == 0x98 and data[0] & 1:
@@ -254,8 +261,17 @@ class Server:
 
 
 COMMANDS: dict[int, Callable[[Server, Message], None]] = {
-    **{1: Server.version, 2: Server.dma_map, 3: Server.dma_unmap, 4: Server.device_info, 5: Server.region_info},
-    **{6: Server.refused, 7: Server.irq_info, 8: Server.set_irqs, 9: Server.read, 10: Server.write, 13: Server.reset},
+    1: Server.version,
+    2: Server.dma_map,
+    3: Server.dma_unmap,
+    4: Server.device_info,
+    5: Server.region_info,
+    6: Server.refused,
+    7: Server.irq_info,
+    8: Server.set_irqs,
+    9: Server.read,
+    10: Server.write,
+    13: Server.reset,
 }
 
 

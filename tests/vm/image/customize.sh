@@ -52,5 +52,3 @@ S
 chmod +x "$root/usr/local/sbin/worker-network"
 chroot "$root" systemctl -q enable worker-network.service ssh.service
 chroot "$root" systemctl -q set-default multi-user.target
-# updates and security are other hosts on some mirrors; the tests need neither
-sed -i '/ trixie main/!d' "$root/etc/apt/sources.list"

@@ -2,7 +2,7 @@
  *   off      powers off at once
  *   button   powers off when somebody presses the power button
  *   stay     never ends, deaf to the button
- *   reset    resets the machine for ever
+ *   again    resets the machine once, then powers off
  */
 typedef unsigned int u32;
 typedef unsigned short u16;
@@ -10,7 +10,7 @@ typedef unsigned char u8;
 
 __attribute__((section(".multiboot"), used, aligned(4))) static const u32 header[] = {0x1badb002, 0, -(0x1badb002)};
 
-enum { PM1_STATUS = 0x600, PM1_ENABLE = 0x602, PM1_CONTROL = 0x604, BUTTON = 1 << 8, SLEEP = 1 << 13 };
+enum { PM1_STATUS = 0x600, PM1_ENABLE = 0x602, PM1_CONTROL = 0x604, BUTTON = 1 << 8, SLEEP = 1 << 13, MARK = 0xa5 };
 
 static inline void outb(u16 port, u8 value) { __asm__ volatile("outb %0,%1" ::"a"(value), "Nd"(port)); }
 static inline void outw(u16 port, u16 value) { __asm__ volatile("outw %0,%1" ::"a"(value), "Nd"(port)); }
@@ -39,6 +39,12 @@ static void off(void) {
   for (;;) {}
 }
 
+/* a byte of the clock's memory, which outlives a reset */
+static u8 scratch(void) {
+  outb(0x70, 0x70);
+  return inb(0x71);
+}
+
 u8 stack[4096];
 
 void guest(const u32 *info) {
@@ -46,7 +52,11 @@ void guest(const u32 *info) {
   put("GUEST-BEGIN ");
   put(arguments);
   put("\n");
-  if (has(arguments, "reset")) outb(0xcf9, 6);
+  if (has(arguments, "again")) {
+    if (scratch() == MARK) off();
+    outb(0x71, MARK);
+    outb(0xcf9, 6);
+  }
   if (has(arguments, "off")) off();
   if (has(arguments, "button")) {
     outw(PM1_ENABLE, BUTTON);

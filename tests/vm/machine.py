@@ -271,6 +271,10 @@ class Worker:
         self.qmp("device_del", id=name)
         self.slots = [slot for slot in self.slots if slot.name != name]
 
+    def wait_gone(self, address: str) -> None:
+        """Wait until the worker's kernel no longer has a PCI function."""
+        wait_for(f"{address} to go", lambda: self.shell.run(f"test -e /sys/bus/pci/devices/{address}").returncode == 1, self.running)
+
     def device_log(self, name: str) -> str:
         """Return what was done to a function so far: FLR, RESET, map, unmap, set_irqs, dma_read, dma_write lines."""
         return self.servers.log(name).read_text(encoding="ascii")

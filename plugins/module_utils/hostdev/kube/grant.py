@@ -11,7 +11,7 @@ import socket
 import threading
 import time
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Callable, Optional
 
@@ -144,17 +144,28 @@ class GrantServer:
         self._grants = grants
         self._doors: dict[str, Door] = {}
 
-    def serve(self, offers: Sequence[Offer]) -> None:
-        """Make every unit's folder and socket that is not there; Fault when a folder cannot be made."""
+    def serve(self, offers: Sequence[Offer]) -> list[Offer]:
+        """Make every unit's folder and socket that is not there; return the offers, those without a folder as unhealthy."""
+        served = []
         for offer in offers:
             place = place_of(offer, self._grants)
-            door = self._doors.get(place.folder)
-            if door is not None and door.place == place and door.in_place:
-                continue
-            if door is not None:
-                door.close()
-            self._make_folder(Path(place.folder))
-            self._doors[place.folder] = self._open(place)
+            try:
+                self._keep(place)
+            except Fault as fault:
+                log.warning("%s %s: %s", place.resource, place.unit, fault.text())
+                served.append(replace(offer, missing=(*offer.missing, place.folder)))
+            else:
+                served.append(offer)
+        return served
+
+    def _keep(self, place: Place) -> None:
+        door = self._doors.get(place.folder)
+        if door is not None and door.place == place and door.in_place:
+            return
+        if door is not None:
+            self._doors.pop(place.folder).close()
+        self._make_folder(Path(place.folder))
+        self._doors[place.folder] = self._open(place)
 
     def stop(self) -> None:
         """Close every door; the folders stay."""

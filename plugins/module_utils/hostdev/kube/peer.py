@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
-import signal
+import select
 import socket
 import struct
 from dataclasses import dataclass
@@ -39,10 +39,11 @@ class Peer:
 
     def must_live(self) -> None:
         """Raise Absent when the process has ended."""
-        try:
-            signal.pidfd_send_signal(self.pidfd, 0)
-        except OSError as error:
-            raise Absent(what=_WHAT, subject=self.label, cause=f"it has ended ({error.strerror})") from error
+        # a pidfd becomes readable at the end of its process; asking by signal would need CAP_KILL
+        watched = select.poll()
+        watched.register(self.pidfd, select.POLLIN)
+        if watched.poll(0):
+            raise Absent(what=_WHAT, subject=self.label, cause="it has ended")
 
     def read(self, name: str) -> str:
         """Return the text of a file of its /proc folder."""
@@ -57,7 +58,7 @@ class Peer:
 
 
 def hold(root: Root, connection: socket.socket) -> Peer:
-    """Return the process that connected, held by a pidfd from here on; Absent when it is gone, Refused when it is none of ours to judge."""
+    """Return the process that connected, held by a pidfd from here on; Absent when it is gone, Refused for one of another machine."""
     pid, uid, gid = _CREDENTIALS.unpack(connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size))
     if pid <= 0:
         raise Refused(
@@ -87,20 +88,25 @@ def hold(root: Root, connection: socket.socket) -> Peer:
 
 def refuse_host(root: Root, peer: Peer) -> None:
     """Raise Refused for a process in the host's own mount namespace: what it sees as its nodes are the host's."""
-    try:
-        theirs = os.stat("ns/mnt", dir_fd=peer.folder)
-        hosts = [os.stat(root.proc(pid, "ns", "mnt")) for pid in ("1", "self")]
-    except OSError as error:
-        raise Fault(
-            what=_WHAT,
-            subject=peer.label,
-            cause=f"its mount namespace cannot be read: {error.strerror}",
-            hint="the service needs CAP_SYS_PTRACE",
-        ) from error
-    if (theirs.st_dev, theirs.st_ino) in {(one.st_dev, one.st_ino) for one in hosts}:
+    # the first process may hide its own; kthreadd, process 2, lives where the kernel began
+    hosts = [_namespace(root.proc(pid, "ns", "mnt")) for pid in ("1", "2")]
+    theirs = _namespace(Path("ns/mnt"), peer.folder)
+    if theirs is None or not any(hosts):
+        whose = peer.label if theirs is None else "process 1"
+        cause = "its mount namespace cannot be read"
+        raise Fault(what=_WHAT, subject=whose, cause=cause, hint="the service needs CAP_SYS_PTRACE and the host's pid namespace")
+    if theirs in (*hosts, _namespace(root.proc("self", "ns", "mnt"))):
         raise Refused(
             what=_WHAT, subject=peer.label, cause="it runs in the host's mount namespace", hint="only containers are given devices"
         )
+
+
+def _namespace(path: Path, folder: Optional[int] = None) -> Optional[tuple[int, int]]:
+    try:
+        state = os.stat(path, dir_fd=folder)
+    except OSError:
+        return None
+    return state.st_dev, state.st_ino
 
 
 def _pidfd(connection: socket.socket, pid: int) -> int:

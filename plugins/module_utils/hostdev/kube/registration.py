@@ -109,9 +109,9 @@ class Registrar:
                 server.start()
                 self._server = server
             self._register(self._kubelet, self._server.endpoint, self.resource)
-        except Fault as fault:
+        except (Fault, OSError) as fault:
             self._known = None
-            self._say(fault.text())
+            self._say(f"{self.resource}: {fault}")
             wait = self._pause * random.uniform(0.8, 1.2)  # noqa: S311
             self._pause = min(2 * self._pause, _LONGEST_PAUSE)
         else:

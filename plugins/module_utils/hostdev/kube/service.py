@@ -58,11 +58,11 @@ class Service:
         """Look, tell the kubelet what changed, register what is not; return the seconds until something is due, None for none."""
         before = self._offers
         try:
-            self._offers, self._inventory = read_offers(self._root, self._declaration)
-        except Fault as fault:
-            log.error("%s; the last state stays", fault.text())  # noqa: TRY400
-        # the folders come first: from the moment a unit is offered its mount has to exist
-        self._grants.serve(self._offers)
+            found, self._inventory = read_offers(self._root, self._declaration)
+            # the folders come first: from the moment a unit is offered its mount has to exist
+            self._offers = self._grants.serve(found)
+        except (Fault, OSError) as fault:
+            log.error("%s; the last state stays", fault)  # noqa: TRY400
         self._compose()
         for line in changes(before, self._offers):
             log.info("%s", line)

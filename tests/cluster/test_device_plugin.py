@@ -1,0 +1,167 @@
+"""The device plugin on a real kubelet, over a made host whose nodes are real character devices."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import stat
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+from ansible_collections.vfio.passthrough.tests.cluster.controlplane import ControlPlane
+from ansible_collections.vfio.passthrough.tests.cluster.node import NativeNode
+from ansible_collections.vfio.passthrough.tests.cluster.pods import pod, wait_for_phase
+from ansible_collections.vfio.passthrough.tests.fakes.host import FakeHost
+
+RESOURCE = "example.com/gpu"
+VARIABLE = "PCI_RESOURCE_EXAMPLE_COM_GPU"
+PROGRAM = """
+import logging, sys
+from pathlib import Path
+from ansible_collections.vfio.passthrough.plugins.module_utils.hostdev.kube.options import PluginOptions
+from ansible_collections.vfio.passthrough.plugins.module_utils.hostdev.kube.service import run
+from ansible_collections.vfio.passthrough.plugins.module_utils.hostdev.root import Root
+logging.basicConfig(level=logging.INFO, format="%(message)s")
+base, folder = sys.argv[1:]
+options = PluginOptions(
+    plugin_folder=folder, run_folder=base + "/run", config=base + "/etc/devices.json", grants=base + "/g", host_prefix=base
+)
+raise SystemExit(run(Root(Path(base)), options))
+"""
+
+
+def wait_until(what: str, holds: Callable[[], Any], seconds: float = 60.0) -> Any:
+    limit = time.monotonic() + seconds
+    while True:
+        found = holds()
+        if found:
+            return found
+        assert time.monotonic() < limit, f"{what}: not within {seconds} s"
+        time.sleep(0.1)
+
+
+@dataclass
+class Plugin:
+    """The service as a process of its own."""
+
+    host: FakeHost
+    folder: Path
+    process: subprocess.Popen[bytes] | None = None
+    log: Path = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.log = self.host.base / "plugin.log"
+
+    def start(self) -> None:
+        with self.log.open("ab") as out:
+            self.process = subprocess.Popen([sys.executable, "-c", PROGRAM, str(self.host.base), str(self.folder)], stdout=out, stderr=out)
+
+    def stop(self) -> int:
+        assert self.process is not None
+        self.process.terminate()
+        return self.process.wait(20)
+
+    def state(self) -> dict[str, Any]:
+        return dict(json.loads((self.host.base / "run/devices.json").read_text()))
+
+
+def make_node(host: FakeHost, name: str, minor: int) -> None:
+    place = host.base / "dev/vfio" / name
+    os.mknod(place, 0o600 | stat.S_IFCHR, os.makedev(1, minor))
+
+
+@pytest.fixture(name="plugin", scope="module")
+def _plugin(native_node: NativeNode) -> Iterator[Plugin]:
+    base = Path(tempfile.mkdtemp(prefix="vfp-"))
+    host = FakeHost(base)
+    shutil.rmtree(base / "proc")
+    (base / "proc").symlink_to("/proc")
+    (base / "sys/fs").mkdir()
+    (base / "sys/fs/cgroup").symlink_to("/sys/fs/cgroup")
+    for bus, group, minor in (("01", "16", 3), ("02", "17", 5)):
+        host.function(f"0000:{bus}:00.0", driver="vfio-pci", group=group, files={"numa_node": "0\n"})
+        host.function(f"0000:{bus}:00.1", "10de:22ba", "040300", driver="vfio-pci", group=group)
+        make_node(host, group, minor)
+    make_node(host, "vfio", 7)
+    host.write("/etc/devices.json", json.dumps({"devices": [{"resource": RESOURCE, "select": {"id": "10de:2684"}, "functions": "all"}]}))
+    plugin = Plugin(host, native_node.device_plugins)
+    plugin.start()
+    yield plugin
+    code = plugin.stop()
+    text = plugin.log.read_text()
+    shutil.rmtree(base)
+    assert code == 0, text
+
+
+def counts(plane: ControlPlane, node: NativeNode) -> tuple[str, str]:
+    status = plane.get("node", node.name)["status"]
+    return status["capacity"].get(RESOURCE, ""), status["allocatable"].get(RESOURCE, "")
+
+
+def run_pod(plane: ControlPlane, node: NativeNode, name: str, command: list[str], amount: str = "1") -> str:
+    """Return what a pod wrote. A kubelet that has just started may refuse it for good; a controller would make another, and so do we."""
+    limit = time.monotonic() + 60
+    while True:
+        plane.apply(pod(name, command, resources={RESOURCE: amount}, node=node.name, user=107))
+        found = wait_for_phase(plane, name, "Succeeded", "Failed")
+        text = node.pod_log("default", name, "main")
+        plane.kubectl("delete", "pod", name, "--wait=true")
+        if found["status"]["phase"] == "Succeeded":
+            return text
+        assert time.monotonic() < limit, found["status"]
+        time.sleep(1)
+
+
+def test_a_resource_becomes_allocatable(plugin: Plugin, control_plane: ControlPlane, native_node: NativeNode) -> None:
+    wait_until("two units", lambda: counts(control_plane, native_node) == ("2", "2"))
+    wait_until("registered in the state file", lambda: plugin.state()["resources"][0]["registered"])
+
+
+def test_a_pod_gets_variables_nodes_and_grant_folders(plugin: Plugin, control_plane: ControlPlane, native_node: NativeNode) -> None:
+    wait_until("two units", lambda: counts(control_plane, native_node) == ("2", "2"))
+    text = run_pod(control_plane, native_node, "gets", ["sh", "-c", f"env; ls -ln /dev/vfio; find {plugin.host.base}/g"], "2")
+    assert set(next(line for line in text.splitlines() if line.startswith(VARIABLE)).split("=")[1].split(",")) == {
+        "0000:01:00.0",
+        "0000:02:00.0",
+    }
+    assert "0000:01:00.0=0000:01:00.1" in text
+    for node in ("vfio", "16", "17"):
+        assert f" {node}\n" in text
+    for group in ("16", "17"):
+        assert f"{plugin.host.base}/g/EXAMPLE_COM_GPU/{group}/grant.sock" in text
+
+
+def test_a_kubelet_restart_is_followed(plugin: Plugin, control_plane: ControlPlane, native_node: NativeNode) -> None:
+    wait_until("two units", lambda: counts(control_plane, native_node) == ("2", "2"))
+    before = plugin.log.read_text().count("registered with the kubelet")
+    native_node.restart_kubelet()
+    wait_until("registered again", lambda: plugin.log.read_text().count("registered with the kubelet") > before)
+    wait_until("two units", lambda: counts(control_plane, native_node) == ("2", "2"))
+    assert VARIABLE in run_pod(control_plane, native_node, "after-kubelet", ["env"])
+
+
+def test_a_plugin_restart_is_taken_up(plugin: Plugin, control_plane: ControlPlane, native_node: NativeNode) -> None:
+    assert plugin.stop() == 0
+    assert not [one for one in native_node.device_plugins.iterdir() if one.name.startswith(("vfio-passthrough", ".vfio"))]
+    wait_until("none allocatable", lambda: counts(control_plane, native_node)[1] == "0")
+    plugin.start()
+    wait_until("two units", lambda: counts(control_plane, native_node) == ("2", "2"))
+
+
+def test_a_node_that_goes_and_returns(plugin: Plugin, control_plane: ControlPlane, native_node: NativeNode) -> None:
+    wait_until("two units", lambda: counts(control_plane, native_node) == ("2", "2"))
+    for group in ("16", "17"):
+        (plugin.host.base / "dev/vfio" / group).unlink()
+    wait_until("none allocatable", lambda: counts(control_plane, native_node) == ("2", "0"))
+    wait_until("why", lambda: all("does not exist" in unit["reason"] for unit in plugin.state()["units"]))
+    make_node(plugin.host, "16", 3)
+    make_node(plugin.host, "17", 5)
+    wait_until("two units", lambda: counts(control_plane, native_node) == ("2", "2"))

@@ -37,7 +37,7 @@ _FIRMWARE_NAMES = {
 class IommuState:
     """What the machine shows about its IOMMU.
 
-    vendor: "intel", "amd", "arm" or "". tables: DMA remapping tables of ACPI by name. instances: /sys/class/iommu.
+    vendor: whose IOMMU this is, "intel", "amd", "arm" or "". tables: DMA remapping tables of ACPI by name. instances: /sys/class/iommu.
     groups: how many are numbered. arguments: the running command line's words. next_arguments: those of the next boot,
     None when not known. interrupt_remapping: None where it cannot be told. kernel_default_on: None likewise.
     """
@@ -105,9 +105,10 @@ def read_state(root: Root, next_arguments: Optional[Sequence[str]] = None) -> Io
     cpu = read_text(root.proc("cpuinfo")) or ""
     instances = tuple(entries(root.sysfs("class", "iommu")))
     groups = sum(1 for name in entries(root.sysfs("kernel", "iommu_groups")) if name.isdigit())
+    tables = tuple(name for name in entries(root.sysfs("firmware", "acpi", "tables")) if name in ("DMAR", "IVRS", "IORT", "VIOT"))
     return IommuState(
-        vendor=_vendor(cpu),
-        tables=tuple(name for name in entries(root.sysfs("firmware", "acpi", "tables")) if name in ("DMAR", "IVRS", "IORT", "VIOT")),
+        vendor=_vendor(cpu, tables),
+        tables=tables,
         instances=instances,
         groups=groups,
         arguments=tuple((read_text(root.proc("cmdline")) or "").split()),
@@ -241,10 +242,14 @@ _ROWS: tuple[tuple[str, Row], ...] = (
 
 def _summary(state: IommuState) -> str:
     tables = "+".join(state.tables) or "none"
-    return f"CPU {state.vendor or 'unknown'}; ACPI tables: {tables}; IOMMU instances: {len(state.instances)}; groups: {state.groups}"
+    return f"IOMMU of {state.vendor or 'unknown'}; ACPI tables: {tables}; IOMMU instances: {len(state.instances)}; groups: {state.groups}"
 
 
-def _vendor(cpu: str) -> str:
+def _vendor(cpu: str, tables: Sequence[str]) -> str:
+    # the firmware's table names the IOMMU even where the CPU is another maker's: QEMU gives AMD machines an Intel IOMMU
+    named = [vendor for vendor, table in _TABLES.items() if table in tables]
+    if len(named) == 1:
+        return named[0]
     found = re.search(r"^vendor_id\s*:\s*(\S+)", cpu, re.MULTILINE)
     if found:
         return _VENDORS.get(found[1], "")

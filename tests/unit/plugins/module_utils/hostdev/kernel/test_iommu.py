@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 from ansible_collections.vfio.passthrough.plugins.module_utils.hostdev.device.address import Address
 from ansible_collections.vfio.passthrough.plugins.module_utils.hostdev.device.pci import Function
-from ansible_collections.vfio.passthrough.plugins.module_utils.hostdev.kernel.iommu import IommuState, judge, off_words, read_iommu
+from ansible_collections.vfio.passthrough.plugins.module_utils.hostdev.kernel.iommu import IommuState, judge, off_words, read_iommu, read_state
 from ansible_collections.vfio.passthrough.tests.fakes.host import FakeHost
 from ansible_collections.vfio.passthrough.tests.fakes.kernel import FakeKernel, demo_host, intel
 
@@ -84,3 +84,12 @@ def test_a_guest_without_table_asks_its_hypervisor(tmp_path: Path) -> None:
     host = FakeHost(tmp_path)
     host.write("/proc/cpuinfo", "vendor_id\t: AuthenticAMD\nflags\t\t: fpu svm hypervisor\n")
     assert read_iommu(FakeKernel(host).root).code == "IOMMU_NESTED"
+
+
+@pytest.mark.parametrize(("table", "vendor"), [("DMAR", "intel"), ("IVRS", "amd")])
+@pytest.mark.parametrize("cpu", ["GenuineIntel", "AuthenticAMD", "HygonGenuine"])
+def test_the_firmwares_table_says_whose_iommu_it_is(tmp_path: Path, cpu: str, table: str, vendor: str) -> None:
+    host = FakeHost(tmp_path)
+    host.write("/proc/cpuinfo", f"vendor_id\t: {cpu}\n")
+    host.write(f"/sys/firmware/acpi/tables/{table}", "")
+    assert read_state(host.root).vendor == vendor

@@ -46,7 +46,7 @@ demo: venv  ## one device all the way: host, Kubernetes, guest, and back
 	@$(HARNESS).e2e.demo
 
 cases: venv  ## run the case files of CASES=FOLDER
-	@$(HARNESS).cases.run $(CASES)
+	@$(HARNESS).cases.runner $(CASES)
 
 bench: venv  ## measure; prints a table and writes build/bench.json
 	@$(HARNESS).bench.run

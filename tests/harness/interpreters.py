@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 Version = tuple[int, int]
@@ -46,7 +46,7 @@ def works(command: Path, version: Version) -> bool:
     return done.stdout.split() == [str(version[0]), str(version[1]), "True"]
 
 
-def link_all(folder: Path, interpreters: dict[Version, Path]) -> str:
+def link_all(folder: Path, interpreters: Mapping[Version, Path]) -> str:
     """Fill the folder with links to exactly these interpreters; return a PATH with it first and without shims."""
     folder.mkdir(parents=True, exist_ok=True)
     for old in folder.iterdir():

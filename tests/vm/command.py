@@ -13,7 +13,7 @@ from . import image, qemu
 PORTS = 12
 MAC = "52:54:00:11:00:01"
 # slot of each part on the root bus; root ports take 3 to 14. The root disk comes first, so it is vda
-SLOTS = {"root": 0x02, "rng": 0x1C, "network": 0x1D}
+SLOTS = {"root": 0x02, "display": 0x1B, "rng": 0x1C, "network": 0x1D}
 FIRST_PORT, FIRST_EXTRA = 0x03, 0x10
 Device = dict[str, Union[str, bool, int, dict[str, str]]]
 
@@ -66,7 +66,7 @@ class Files:
 
 def command(hardware: Hardware, files: Files, devices: Sequence[Device] = (), incoming: str = "") -> list[str]:
     """Return QEMU's command line; devices are there at power-on, incoming is the URI of a saved state."""
-    line = [str(qemu.qemu()), *machine(hardware), *disks(hardware, files), *network(files), *ports()]
+    line = [str(qemu.qemu()), *machine(hardware), *disks(hardware, files), *display(), *network(files), *ports()]
     line += ["-chardev", f"file,id=serial,path={files.serial},append=on", "-serial", "chardev:serial"]
     line += ["-qmp", f"unix:{files.qmp},server=on,wait=off"]
     for device in devices:
@@ -101,6 +101,12 @@ def disks(hardware: Hardware, files: Files) -> list[str]:
         line += ["-drive", f"if=pflash,format=raw,unit=0,readonly=on,file={code}"]
         line += ["-drive", f"if=pflash,format=raw,unit=1,file={files.work / 'vars.fd'}"]
     return line
+
+
+def display() -> list[str]:
+    """The board's own display, as servers have one: it is the boot console, so that the GPUs are not."""
+    # romfile= empty: firmware and GRUB draw no text through a video ROM, which costs 10 s of a boot
+    return ["-device", f"VGA,id=board,romfile=,vgamem_mb=16,addr={SLOTS['display']:#x}"]
 
 
 def network(files: Files) -> list[str]:

@@ -30,6 +30,6 @@ printf '[Journal]\nStorage=volatile\n' >"$root/etc/systemd/journald.conf.d/worke
 find "$root/usr/lib/modules" -name '*.ko.xz' -print0 | xargs -0 -P2 -n64 unxz
 for kernel in "$root"/usr/lib/modules/*; do chroot "$root" depmod "$(basename "$kernel")"; done
 # what coldplug would load and no test needs
-for module in acpi_cpufreq ahci button ccp evdev i2c_i801 iTCO_wdt intel_pmc_bxt intel_rapl_common intel_rapl_msr joydev kvm kvm_amd \
+for module in acpi_cpufreq ahci bochs button ccp evdev i2c_i801 iTCO_wdt intel_pmc_bxt intel_rapl_common intel_rapl_msr joydev kvm kvm_amd \
   kvm_intel libahci lpc_ich pcspkr powernow_k8 psmouse qemu_fw_cfg rapl serio_raw sp5100_tco vmw_vsock_vmci_transport
 do echo "blacklist $module"; done >"$root/etc/modprobe.d/worker-slim.conf"

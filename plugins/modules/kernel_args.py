@@ -54,7 +54,7 @@ attributes:
 notes:
   - The module never reboots. Use M(ansible.builtin.reboot) when RV(reboot_required) is true.
   - Arguments go to normal entries only, so that the recovery entry stays a way back.
-  - What the lines were before the first change is kept in C(/var/lib/vfio-passthrough/kernel-args.json) until it is undone.
+  - What the lines were before the first change is kept in C(/var/lib/vfio-passthrough/record.json) until it is undone.
 requirements:
   - C(update-grub) of grub2-common on Debian and Ubuntu
 """

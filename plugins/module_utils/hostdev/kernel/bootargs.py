@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from ..device.faults import Fault
-from ..root import Root, read_text, remove_file, write_file
+from ..root import Root
 from .arguments import CONCERN
 from .boot import Boot, Loader
 from .bootloader import Unmanaged
@@ -17,13 +16,12 @@ from .bootplan import AUTO, Plan, Wish, meets, plan
 from .cmdline import Edits, Line, has, of_concern, parse, text_of
 from .grubcfg import QUOTES, Entry
 from .iommu import IommuState
-
-RECORD = "/var/lib/vfio-passthrough/kernel-args.json"
+from .record import read_record, write_record
 
 
 @dataclass(frozen=True)
 class Former:
-    """What the machine was before our first change, for the node's record. lines: by menu entry; folders: made by us."""
+    """What was before our first change, kept in the node's record under `arguments`. lines: by menu entry; folders: made by us."""
 
     loader: str
     running: str
@@ -37,9 +35,10 @@ class Former:
 
 def apply(root: Root, loader: Loader, boot: Boot, todo: Plan) -> Boot:
     """Carry a plan out and return what is read back; what was before is put back when the result is not as planned."""
-    first = read_text(root.at(RECORD)) is None
+    record = read_record(root)
+    first = record.arguments is None
     if first:
-        write_file(root.at(RECORD), json.dumps(former(root, loader, boot).as_dict(), indent=1) + "\n", 0o600)
+        write_record(root, replace(record, arguments=former(root, loader, boot).as_dict()))
     try:
         loader.write(root, todo.edits)
         after = loader.observe(root)
@@ -78,23 +77,18 @@ def _verify(after: Boot, todo: Plan, before: Edits) -> None:
 
 
 def _forget(root: Root) -> None:
-    """Delete the record, the last thing that undo does, and the folders that were made for it and by it."""
-    try:
-        folders: list[str] = json.loads(read_text(root.at(RECORD)) or "{}").get("folders", [])
-    except ValueError:
-        folders = []
-    for folder in folders:
+    """Delete the folders that were made for our file, then what the record says of the arguments: the last thing that undo does."""
+    record = read_record(root)
+    for folder in (record.arguments or {}).get("folders", []):
         with suppress(OSError):
             root.at(folder).rmdir()
-    remove_file(root.at(RECORD))
-    with suppress(OSError):
-        root.at(RECORD).parent.rmdir()
+    write_record(root, replace(record, arguments=None))
 
 
 def ensure(root: Root, loader: Loader, state: IommuState, wish: Wish, *, check: bool = False) -> dict[str, Any]:
     """Bring the machine to the wish, or only say what would change (check); returns the kernel_args module's result."""
     boot = loader.observe(root)
-    todo = plan(boot, state, wish, recorded=read_text(root.at(RECORD)) is not None)
+    todo = plan(boot, state, wish, recorded=read_record(root).arguments is not None)
     if todo.due and isinstance(loader, Unmanaged):
         raise loader.refusal(todo.edits or Edits())
     after = boot.entries

@@ -8,11 +8,12 @@ from typing import Any
 
 import pytest
 from ansible_collections.vfio.passthrough.plugins.module_utils.hostdev.device.faults import Fault, Refused, Unsupported
-from ansible_collections.vfio.passthrough.plugins.module_utils.hostdev.kernel.bootargs import RECORD, ensure
+from ansible_collections.vfio.passthrough.plugins.module_utils.hostdev.kernel.bootargs import ensure
 from ansible_collections.vfio.passthrough.plugins.module_utils.hostdev.kernel.bootloader import loader_of
 from ansible_collections.vfio.passthrough.plugins.module_utils.hostdev.kernel.bootplan import Wish
 from ansible_collections.vfio.passthrough.plugins.module_utils.hostdev.kernel.grub import OURS
 from ansible_collections.vfio.passthrough.plugins.module_utils.hostdev.kernel.iommu import read_state
+from ansible_collections.vfio.passthrough.plugins.module_utils.hostdev.kernel.record import PLACE as RECORD
 from ansible_collections.vfio.passthrough.tests.fakes.grub import SETTINGS, Machine
 
 
@@ -86,10 +87,19 @@ def test_the_fragments_folder_goes_when_we_made_it(machine: Machine) -> None:
 
 def test_record_is_there_before_the_first_change(machine: Machine) -> None:
     run(machine)
-    record = json.loads(machine.root_path(RECORD).read_text(encoding="utf-8"))
+    record = json.loads(machine.root_path(RECORD).read_text(encoding="utf-8"))["arguments"]
     assert record["loader"] == "grub"
     assert "iommu=off" in record["lines"]["Debian GNU/Linux"]
     assert machine.root_path(RECORD).stat().st_mode & 0o777 == 0o600
+
+
+def test_undo_leaves_the_rest_of_the_record(machine: Machine) -> None:
+    machine.put(RECORD, '{"version": 1, "functions": {"0000:01:00.0": {"id": "10de:2684", "driver": "nvidia"}}, "later": 1}')
+    run(machine)
+    assert run(machine, absent=True)["changed"] is True
+    record = json.loads(machine.root_path(RECORD).read_text(encoding="utf-8"))
+    assert (list(record["functions"]), record["later"], record["arguments"]) == (["0000:01:00.0"], 1, None)
+    assert run(machine, absent=True)["changed"] is False
 
 
 @pytest.mark.parametrize("absent", [False, True])

@@ -14,7 +14,7 @@ from typing import Optional
 from ..device.address import Address
 from ..device.faults import Absent
 from ..device.pci import Function, Group
-from ..root import Root, entries, read_link_name, read_text
+from ..root import Root, entries, key_values, read_link_name, read_text
 
 DEVICES = "/sys/bus/pci/devices"
 GROUPS = "/sys/kernel/iommu_groups"
@@ -30,7 +30,10 @@ def scan(root: Root) -> Iterator[tuple[str, str, str]]:
         names = os.listdir(folder)
     except OSError as error:
         raise Absent(
-            what="list PCI functions", subject=folder, cause=str(error.strerror), hint="is this a Linux machine with PCI, and is /sys mounted?"
+            what="list PCI functions",
+            subject=folder,
+            cause=str(error.strerror),
+            hint="is this a Linux machine with PCI, and is /sys mounted?",
         ) from error
     for name in names:
         try:
@@ -55,40 +58,45 @@ def read_function(root: Root, address: Address) -> Function:
 
     Ids come from `vendor` and `device`, else from uevent (which made trees may have alone).
     """
-    folder = root.at(DEVICES) / str(address)
-    uevent = read_text(folder / "uevent")
-    if uevent is None and not folder.exists():
+    folder = f"{root.at(DEVICES)}/{address}"
+    try:
+        present = frozenset(os.listdir(folder))
+    except OSError as error:
         raise Absent(
             what="read a PCI function",
             subject=str(address),
             cause="there is no such function on this machine",
             hint="lspci -Dnn lists what there is",
-        )
-    told = dict(line.split("=", 1) for line in (uevent or "").splitlines() if "=" in line)
+        ) from error
+
+    def text(name: str) -> Optional[str]:
+        return read_text(f"{folder}/{name}") if name in present else None
+
+    def link(name: str) -> str:
+        return (read_link_name(f"{folder}/{name}") if name in present else None) or ""
+
+    told = key_values(text("uevent") or "")
     vendor, _sep, device = told.get("PCI_ID", "0:0").lower().partition(":")
     sub_vendor, _sep, sub_device = told.get("PCI_SUBSYS_ID", "").lower().partition(":")
-    total = _number(read_text(folder / "sriov_totalvfs"))
-    nodes = folder / "vfio-dev"
+    subsystem = (_hex(text("subsystem_vendor"), sub_vendor), _hex(text("subsystem_device"), sub_device))
     return Function(
         address=address,
-        vendor=_hex(folder, "vendor", vendor),
-        device=_hex(folder, "device", device),
-        class_code=_hex(folder, "class", told.get("PCI_CLASS", "0").lower().zfill(6)),
-        subsystem=":".join(
-            part for part in (_hex(folder, "subsystem_vendor", sub_vendor), _hex(folder, "subsystem_device", sub_device)) if part
-        ),
-        driver=read_link_name(folder / "driver") or "",
-        override=_override(read_text(folder / "driver_override")),
-        iommu_group=read_link_name(folder / "iommu_group") or "",
-        numa_node=_node(read_text(folder / "numa_node")),
-        boot_vga=read_text(folder / "boot_vga") == "1",
-        modalias=read_text(folder / "modalias") or told.get("MODALIAS", ""),
-        physfn=_physfn(read_link_name(folder / "physfn")),
-        sriov_total=1 if total is None and (folder / "sriov_totalvfs").exists() else total or 0,
-        sriov_active=_number(read_text(folder / "sriov_numvfs")) or 0,
-        vgpu_type=read_text(folder / "nvidia" / "current_vgpu_type") or "",
-        reset_methods=tuple((read_text(folder / "reset_method") or "").split()),
-        vfio_nodes=tuple(entries(nodes)) if nodes.is_dir() else None,
+        vendor=_hex(text("vendor"), vendor),
+        device=_hex(text("device"), device),
+        class_code=_hex(text("class"), told.get("PCI_CLASS", "0").lower().zfill(6)),
+        subsystem=":".join(part for part in subsystem if part),
+        driver=link("driver"),
+        override=_override(text("driver_override")),
+        iommu_group=link("iommu_group"),
+        numa_node=_number(text("numa_node")),
+        boot_vga=text("boot_vga") == "1",
+        modalias=text("modalias") or told.get("MODALIAS", ""),
+        physfn=_physfn(link("physfn")),
+        sriov_total=_total(text("sriov_totalvfs")) if "sriov_totalvfs" in present else None,
+        sriov_active=_number(text("sriov_numvfs")) or 0,
+        vgpu_type=(read_text(f"{folder}/nvidia/current_vgpu_type") or "") if "nvidia" in present else "",
+        reset_methods=tuple((text("reset_method") or "").split()),
+        vfio_nodes=tuple(entries(Path(folder, "vfio-dev"))) if "vfio-dev" in present else None,
     )
 
 
@@ -110,8 +118,7 @@ def _is_address(name: str) -> bool:
     return name.count(":") == 2
 
 
-def _hex(folder: Path, name: str, otherwise: str) -> str:
-    text = read_text(folder / name)
+def _hex(text: Optional[str], otherwise: str) -> str:
     return text[2:].lower() if text and text.startswith("0x") else otherwise
 
 
@@ -124,9 +131,11 @@ def _number(text: Optional[str]) -> Optional[int]:
     return int(text) if text and text.isdigit() else None
 
 
-def _node(text: Optional[str]) -> Optional[int]:
-    return _number((text or "").strip())
+def _total(text: Optional[str]) -> int:
+    # a physical function that does not tell how many it could have has at least one
+    number = _number(text)
+    return 1 if number is None else number
 
 
-def _physfn(name: Optional[str]) -> Optional[Address]:
+def _physfn(name: str) -> Optional[Address]:
     return Address.parse(name) if name else None

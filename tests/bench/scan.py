@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import tempfile
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 
 from ansible_collections.vfio.passthrough.plugins.module_utils.hostdev.device.declaration import parse_declaration
@@ -65,11 +66,8 @@ def measure() -> Iterator[Figure]:
             folder = str(host.root.at("/sys/bus/pci/devices"))
             if len(find(host.root, declaration)) != MATCHES or len(bare_loop(folder)) != size:
                 raise SystemExit(f"the tree of {size} functions is not as it was meant")
-            best = interleaved(
-                lambda root=host.root: find(root, declaration), lambda place=folder: bare_loop(place), REPETITIONS[size]
-            ).best
+            best = interleaved(partial(find, host.root, declaration), partial(bare_loop, folder), REPETITIONS[size]).best
             yield Figure(f"scan, {size} functions", "ms", best[0] * 1000, best[1] * 1000, MOST, aims_at_ratio=True)
-            best = interleaved(
-                lambda root=host.root: read_inventory(root, declaration), lambda place=folder: bare_loop(place), REPETITIONS[size] // 3 + 1
-            ).best
+            whole = partial(read_inventory, host.root, declaration)
+            best = interleaved(whole, partial(bare_loop, folder), REPETITIONS[size] // 3 + 1).best
             yield Figure(f"whole inventory, {size} functions", "ms", best[0] * 1000, best[1] * 1000)

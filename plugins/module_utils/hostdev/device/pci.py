@@ -22,6 +22,7 @@ class Function:
     iommu_group: the group's number as text, empty when the IOMMU does not cover the function.
     numa_node: None when the kernel does not know (it says -1, nothing, or no number).
     vfio_nodes: the names below vfio-dev, None when the driver registered no VFIO device.
+    sriov_total: content of sriov_totalvfs, which may be 0; None when this is no physical function.
     vgpu_type: content of nvidia/current_vgpu_type, empty when there is none.
     """
 
@@ -37,7 +38,7 @@ class Function:
     boot_vga: bool = False
     modalias: str = ""
     physfn: Address | None = None
-    sriov_total: int = 0
+    sriov_total: Optional[int] = None
     sriov_active: int = 0
     vgpu_type: str = ""
     reset_methods: tuple[str, ...] = ()
@@ -64,7 +65,7 @@ class Function:
     @property
     def is_physical_function(self) -> bool:
         """Return whether this function can make virtual functions."""
-        return self.sriov_total > 0
+        return self.sriov_total is not None
 
     @property
     def holds_vgpu(self) -> bool:

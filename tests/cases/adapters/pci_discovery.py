@@ -1,0 +1,148 @@
+"""Adapter of pci-discovery.json: trees and a configuration to plugins, skipped devices and Allocate answers."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator, Mapping
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from ansible_collections.vfio.passthrough.plugins.module_utils.hostdev.device.declaration import Declaration, parse_declaration
+from ansible_collections.vfio.passthrough.plugins.module_utils.hostdev.device.faults import Fault
+from ansible_collections.vfio.passthrough.plugins.module_utils.hostdev.device.inventory import Inventory
+from ansible_collections.vfio.passthrough.plugins.module_utils.hostdev.kube.answers import Offer, allocate, device
+from ansible_collections.vfio.passthrough.plugins.module_utils.hostdev.kube.offers import read_offers, resources_of
+from ansible_collections.vfio.passthrough.plugins.module_utils.hostdev.kube.options import PluginOptions
+from ansible_collections.vfio.passthrough.plugins.module_utils.hostdev.kube.plugin import socket_file
+from ansible_collections.vfio.passthrough.tests.cases.runner import Case, same
+from ansible_collections.vfio.passthrough.tests.fakes.host import FakeHost
+
+_GRANTS = "/run/grants"
+_INPUT = {"permittedHostDevices", "pci"}
+_FILES = {"numa_node": "numa_node", "sriov_totalvfs": "sriov_totalvfs", "nvidia_current_vgpu_type": "nvidia/current_vgpu_type"}
+_FIELDS = {"address", "uevent", "driver", "iommu_group", "real_dir", "vfio_dev", "vfio_dev_dir", *_FILES}
+
+
+def cases(document: dict[str, Any]) -> Iterator[Case]:
+    """Yield one case per tree and one per Allocate call; what needs an unknown field is not known."""
+    for case in document["cases"]:
+        known = set(case["input"]) <= _INPUT and all(set(one) <= _FIELDS for one in case["input"].get("pci") or ())
+        want = _wanted(case)
+        yield Case(case["name"], partial(_check, case["input"], want) if known and want is not None else None)
+        for number, call in enumerate(case.get("allocate", ())):
+            name = f"{case['name']}, allocate {number}"
+            asked = _wanted(call)
+            yield Case(name, partial(_check_call, case["input"], call, asked) if known and asked is not None else None)
+
+
+def _wanted(case: Mapping[str, Any]) -> Any:
+    return case.get("want", case.get("expected", case.get("expected_kubevirt")))
+
+
+def _check(given: dict[str, Any], want: dict[str, Any]) -> None:
+    try:
+        declaration = parse_declaration(permitted=given["permittedHostDevices"])
+    except Fault as fault:
+        _refused(fault, want)
+        return
+    offers, inventory = _look(given, declaration)
+    same(
+        {"plugins": sorted(_plugins(declaration, offers), key=_resource)},
+        {"plugins": sorted(map(_ordered, want.get("plugins", [])), key=_resource)},
+    )
+    if "skipped" in want:
+        _check_skipped(inventory, want["skipped"])
+
+
+def _check_call(given: dict[str, Any], call: dict[str, Any], want: dict[str, Any]) -> None:
+    try:
+        offers, _inventory = _look(given, parse_declaration(permitted=given["permittedHostDevices"]))
+        mine = {offer.unit.group: offer for offer in offers if offer.unit.resource == call["resource"]}
+        made = allocate(call["resource"], call["containers"], mine, _GRANTS)
+    except Fault as fault:
+        _refused(fault, want)
+        return
+    same(
+        {"container_responses": [_response(one) for one in made]},
+        {"container_responses": [_response(one) for one in want.get("container_responses", ())]},
+    )
+
+
+def _look(given: dict[str, Any], declaration: Declaration) -> tuple[list[Offer], Inventory]:
+    with tempfile.TemporaryDirectory() as folder:
+        host = FakeHost(Path(folder))
+        host.node("vfio")
+        for one in given.get("pci") or ():
+            _add(host, one)
+        return read_offers(host.root, declaration)
+
+
+def _add(host: FakeHost, one: dict[str, Any]) -> None:
+    files = {place: one[name] for name, place in _FILES.items() if one.get(name) is not None}
+    folder = host.function(
+        one["address"],
+        driver=one.get("driver") or "",
+        group=one.get("iommu_group") or "",
+        files=files,
+        uevent=one.get("uevent") or "",
+        real_folder=bool(one.get("real_dir")),
+    )
+    if one.get("vfio_dev_dir") or one.get("vfio_dev"):
+        (folder / "vfio-dev").mkdir()
+    for name in one.get("vfio_dev") or ():
+        (folder / "vfio-dev" / name).mkdir()
+        host.node(f"devices/{name}")
+    if one.get("iommu_group"):
+        host.node(one["iommu_group"])
+
+
+def _plugins(declaration: Declaration, offers: list[Offer]) -> list[dict[str, Any]]:
+    made = []
+    for resource in resources_of(declaration):
+        mine = [offer for offer in offers if offer.unit.resource == resource]
+        folder = Path(PluginOptions().plugin_folder)
+        if mine:
+            made.append(
+                {
+                    "kind": "pci",
+                    "resource": resource,
+                    "socket": str(folder / socket_file(folder, resource)),
+                    "devices": [_device(offer) for offer in mine],
+                    "id_to_address": {offer.unit.group: str(offer.unit.primary.address) for offer in mine},
+                }
+            )
+    return [_ordered(one) for one in made]
+
+
+def _device(offer: Offer) -> dict[str, Any]:
+    made = device(offer)
+    topology = made.pop("topology", None)
+    return {**made, "numa_nodes": None if topology is None else [node["ID"] for node in topology["nodes"]]}
+
+
+def _ordered(plugin: dict[str, Any]) -> dict[str, Any]:
+    return {**plugin, "devices": sorted(plugin["devices"], key=lambda one: str(one["ID"]))}
+
+
+def _resource(plugin: dict[str, Any]) -> str:
+    return str(plugin["resource"])
+
+
+def _response(answer: Mapping[str, Any]) -> dict[str, Any]:
+    nodes = {(one["container_path"], one["host_path"], one["permissions"]) for one in answer.get("devices") or ()}
+    mounts = [one for one in answer.get("mounts") or () if not one["host_path"].startswith(f"{_GRANTS}/")]
+    return {"envs": dict(answer.get("envs") or {}), "devices": sorted(nodes), "mounts": mounts}
+
+
+def _check_skipped(inventory: Inventory, want: list[dict[str, str]]) -> None:
+    got = [{"address": str(one.address), "reason": one.reason} for one in inventory.skipped]
+    same(got, [{"address": one["address"], "reason": one["reason"]} for one in want])
+    for ours, theirs in zip(inventory.skipped, want):
+        missing = [word for word in theirs.get("detail", "").split() if word not in ours.detail]
+        same(missing and f"{ours.detail} has no {missing}", [])
+
+
+def _refused(fault: Fault, want: dict[str, Any]) -> None:
+    words = want.get("refused")
+    same(want if words is not None and words.lower() in str(fault).lower() else {"refused": str(fault)}, want)

@@ -18,6 +18,7 @@ from typing import Any, Optional, Tuple
 
 from ..device.faults import Absent, Fault, Refused
 from ..device.grant import FOLDER as GRANTS
+from ..device.names import COMPANIONS, PREFIXES
 from ..root import Root, read_text
 from ..vmi import mounts
 from ..vmi.instance import VirtualMachineInstance
@@ -104,6 +105,7 @@ class _Launcher:
         # only now: the grant may have made /dev/kvm ours
         settings, xml = self._render(vmi, emulated(self.root, self.options.emulation))
         domain = describe(xml)
+        self._say_given(xml)
         make_disk_files(self.root, disk_files(vmi.spec, settings))
         self._warm()
         self.serial = SerialCopy([Path(path) for path in domain.serial_files])
@@ -121,6 +123,13 @@ class _Launcher:
             disks=f"{folder}/{Path(mounts.DISKS).name}",
         )
         return settings, self.render(vmi, os.environ, settings)
+
+    def _say_given(self, xml: str) -> None:
+        """Log what the node gave and what became of it: the two ends that people compare when a device does not arrive."""
+        prefixes = tuple(f"{prefix}_" for prefix in (*PREFIXES.values(), COMPANIONS))
+        given = [f"{name}={value}" for name, value in sorted(os.environ.items()) if name.startswith(prefixes)]
+        for line in (*(given or ["the environment names no device"]), *xml.rstrip().splitlines()):
+            self.reporter.say(line)
 
     def _warm(self) -> None:
         daemon = shutil.which(self.options.daemon[0], path=self.place.environment(os.environ)["PATH"])

@@ -121,7 +121,7 @@ from typing import Any
 
 from ..module_utils.glue.module import run_module
 from ..module_utils.glue.release import Place, check_node, forecast, install, is_gone, is_settled, observe, remove
-from ..module_utils.hostdev import __version__
+from ..module_utils.hostdev.device.version import __version__
 from ..module_utils.hostdev.root import Root
 
 SPEC = {

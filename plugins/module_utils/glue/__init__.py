@@ -1,1 +1,0 @@
-"""The only code in module_utils that imports ansible: module wrapper, spec constants, command runner."""

@@ -13,6 +13,7 @@ from pathlib import Path
 from ..hostdev.device.faults import Refused
 
 PACKAGE = "hostdev"
+VERSION_FILE = "device/version.py"
 _TIME = (1980, 1, 1, 0, 0, 0)
 _MODE = 0o100644 << 16
 _VERSION = re.compile(r"^__version__ = \"([^\"]+)\"", re.MULTILINE)
@@ -59,6 +60,6 @@ def unpack(path: Path, wanted: str) -> dict[str, bytes]:
 
 
 def version_of(text: str | None) -> str:
-    """Return the version that a package's __init__.py states, or empty text."""
+    """Return the version that the text of VERSION_FILE states, or empty text."""
     found = _VERSION.search(text or "")
     return found[1] if found else ""

@@ -18,7 +18,7 @@ from typing import Any
 
 from ..hostdev.device.faults import Refused, Unsupported
 from ..hostdev.root import Root, entries, read_link_name, read_text
-from .pack import PACKAGE, unpack, version_of
+from .pack import PACKAGE, VERSION_FILE, unpack, version_of
 
 PREFIX = "/usr/lib/vfio-passthrough"
 COMMAND = "/usr/local/sbin/hostdev"
@@ -67,7 +67,7 @@ def observe(place: Place) -> dict[str, Any]:
         "current": current,
         "previous": place.link("previous"),
         "releases": [name for name in entries(place.base / "releases") if not name.startswith(".")],
-        "version": version_of(read_text(place.release(current) / PACKAGE / "__init__.py")) if current else "",
+        "version": version_of(read_text(place.release(current) / PACKAGE / VERSION_FILE)) if current else "",
         "command": _command_state(place),
     }
 

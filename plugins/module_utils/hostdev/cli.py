@@ -11,8 +11,8 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
-from . import __version__
 from .device.faults import Fault, Refused, Unsupported
+from .device.version import __version__
 from .root import Root
 
 # Each command imports what it needs when it runs: the launcher's start has no time for gRPC, nor the plugin for lxml.

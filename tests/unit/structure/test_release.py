@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import yaml
-from ansible_collections.vfio.passthrough.plugins.module_utils import hostdev
+from ansible_collections.vfio.passthrough.plugins.module_utils.hostdev.device.version import __version__
 from ansible_collections.vfio.passthrough.tests.unit.structure.tree import ROOT, sources
 
 
@@ -15,7 +15,7 @@ def load(name: str) -> Any:
 
 
 def test_runtime_has_the_version_of_the_collection() -> None:
-    assert hostdev.__version__ == load("galaxy.yml")["version"]
+    assert __version__ == load("galaxy.yml")["version"]
 
 
 def test_every_module_is_in_the_action_group() -> None:

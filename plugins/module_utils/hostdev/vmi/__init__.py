@@ -1,1 +1,0 @@
-"""The typed subset of VirtualMachineInstance and VirtualMachine. No I/O."""

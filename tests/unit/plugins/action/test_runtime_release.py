@@ -15,7 +15,7 @@ from unittest.mock import MagicMock
 import pytest
 from ansible_collections.vfio.passthrough.plugins.action import runtime_release
 from ansible_collections.vfio.passthrough.plugins.module_utils.glue.pack import digest, tree
-from ansible_collections.vfio.passthrough.plugins.module_utils.hostdev import __version__
+from ansible_collections.vfio.passthrough.plugins.module_utils.hostdev.device.version import __version__
 
 RUNTIME = runtime_release.RUNTIME
 COLLECTIONS = Path(runtime_release.__file__).parents[5]

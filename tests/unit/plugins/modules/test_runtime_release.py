@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 from ansible_collections.vfio.passthrough.plugins.module_utils.glue.pack import digest, pack
-from ansible_collections.vfio.passthrough.plugins.module_utils.hostdev import __version__
 from ansible_collections.vfio.passthrough.plugins.module_utils.hostdev.device.faults import Refused, Unsupported
+from ansible_collections.vfio.passthrough.plugins.module_utils.hostdev.device.version import __version__
 from ansible_collections.vfio.passthrough.plugins.module_utils.hostdev.root import Done, Root
 from ansible_collections.vfio.passthrough.plugins.modules.runtime_release import work
 
@@ -20,7 +20,7 @@ CLI = "import sys\ndef main(arguments):\n    sys.stdout.write(f'{sys.argv[0]} {a
 
 def files(mark: str) -> dict[str, bytes]:
     init = f'__version__ = "{__version__}"\n'
-    return {"hostdev/__init__.py": init.encode(), "hostdev/cli.py": CLI.encode(), "hostdev/mark.py": mark.encode()}
+    return {"hostdev/__init__.py": b"", "hostdev/device/version.py": init.encode(), "hostdev/cli.py": CLI.encode(), "hostdev/mark.py": mark.encode()}
 
 
 class Node:

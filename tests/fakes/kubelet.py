@@ -57,7 +57,8 @@ class FakeKubelet:
         """End, streams included."""
         if self._channel is not None:
             self._channel.close()
-        self._server.stop(None).wait()
+        if self._server is not None:
+            self._server.stop(None).wait()
 
     def restart(self) -> None:
         self.stop()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import threading
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -11,70 +10,20 @@ import grpc
 import pytest
 from ansible_collections.vfio.passthrough.plugins.module_utils.hostdev.device.faults import Absent, Refused
 from ansible_collections.vfio.passthrough.plugins.module_utils.hostdev.device.grant import SOCKET
-from ansible_collections.vfio.passthrough.plugins.module_utils.hostdev.kube.options import PluginOptions, load_declaration
-from ansible_collections.vfio.passthrough.plugins.module_utils.hostdev.kube.service import Service
-from ansible_collections.vfio.passthrough.tests.fakes.host import FakeHost
-from ansible_collections.vfio.passthrough.tests.fakes.kubelet import FakeKubelet, until
-
-RESOURCE = "example.com/gpu"
-HEALTHY, A_LOST = {"16": "Healthy", "17": "Healthy"}, {"16": "Unhealthy", "17": "Healthy"}
-
-
-class Bench:
-    """A host of two units, a kubelet that may be there, and the service in a thread."""
-
-    def __init__(self, base: Path) -> None:
-        self.host = FakeHost(base)
-        for bus, group in (("01", "16"), ("02", "17")):
-            self.host.function(f"0000:{bus}:00.0", driver="vfio-pci", group=group, files={"numa_node": "1\n"})
-            self.host.node(group)
-        self.folder = base / "plugins"
-        self.folder.mkdir()
-        self.declare({"resource": RESOURCE, "select": {"id": "10de:2684"}})
-        self.options = PluginOptions(
-            plugin_folder=str(self.folder),
-            run_folder=str(base / "r"),
-            config=str(base / "etc/devices.json"),
-            grants=str(base / "g"),
-            check_seconds=1.0,
-        )
-        self.kubelet = FakeKubelet(self.folder)
-        self.service: Service | None = None
-        self._end = threading.Event()
-        self._thread: threading.Thread | None = None
-
-    def declare(self, *entries: object) -> None:
-        self.host.write("/etc/devices.json", json.dumps({"devices": list(entries)}))
-
-    def start(self) -> None:
-        self.service = Service(self.host.root, self.options)
-        self._thread = threading.Thread(target=self.service.run, args=(self._end.is_set,))
-        self._thread.start()
-
-    def stop(self) -> None:
-        if self.service is not None and self._thread is not None:
-            self._end.set()
-            self.service.waker.set()
-            self._thread.join()
-            self.service.stop()
-            self.service = None
-
-    def node(self, group: str) -> Path:
-        return self.host.base / "dev/vfio" / group
-
-    def sockets(self) -> list[str]:
-        return [one.name for one in self.folder.iterdir() if one.name != "kubelet.sock"]
+from ansible_collections.vfio.passthrough.plugins.module_utils.hostdev.kube.options import load_declaration
+from ansible_collections.vfio.passthrough.tests.fakes.kubelet import until
+from ansible_collections.vfio.passthrough.tests.fakes.plugin import A_LOST, HEALTHY, RESOURCE, PluginBench
 
 
 @pytest.fixture(name="bench")
-def _bench(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bench]:
-    bench = Bench(tmp_path_factory.mktemp("b"))
+def _bench(tmp_path_factory: pytest.TempPathFactory) -> Iterator[PluginBench]:
+    bench = PluginBench(tmp_path_factory.mktemp("b"))
     yield bench
     bench.stop()
 
 
 @pytest.fixture(name="running")
-def _running(bench: Bench) -> Iterator[Bench]:
+def _running(bench: PluginBench) -> Iterator[PluginBench]:
     bench.kubelet.start()
     bench.start()
     until(lambda: bench.kubelet.last() == HEALTHY, "the first list")
@@ -83,7 +32,7 @@ def _running(bench: Bench) -> Iterator[Bench]:
     bench.kubelet.stop()
 
 
-def test_it_registers_as_the_api_asks(running: Bench) -> None:
+def test_it_registers_as_the_api_asks(running: PluginBench) -> None:
     request = running.kubelet.registrations[0]
     assert (request.version, request.endpoint, request.resource_name) == ("v1beta1", "vfio-passthrough-example.com_gpu.sock", RESOURCE)
     assert request.options.get_preferred_allocation_available
@@ -92,14 +41,14 @@ def test_it_registers_as_the_api_asks(running: Bench) -> None:
     assert len(running.kubelet.registrations) == 1
 
 
-def test_allocate_answers_with_the_units_things(running: Bench) -> None:
+def test_allocate_answers_with_the_units_things(running: PluginBench) -> None:
     (answer,) = running.kubelet.allocate(["17"])
     assert dict(answer.envs) == {"PCI_RESOURCE_EXAMPLE_COM_GPU": "0000:02:00.0"}
     assert [one.host_path for one in answer.devices] == ["/dev/vfio/vfio", "/dev/vfio/17"]
     assert Path(answer.mounts[0].host_path, "grant.sock").is_socket()
 
 
-def test_allocate_looks_at_the_machine_and_says_why_not(running: Bench) -> None:
+def test_allocate_looks_at_the_machine_and_says_why_not(running: PluginBench) -> None:
     folder = running.host.function("0000:01:00.1", "10de:22ba", "040300", driver="snd_hda_intel", group="16")
     assert folder.is_dir()
     with pytest.raises(grpc.RpcError) as caught:
@@ -110,7 +59,7 @@ def test_allocate_looks_at_the_machine_and_says_why_not(running: Bench) -> None:
         running.kubelet.allocate(["nope"])
 
 
-def test_a_node_that_goes_and_returns_changes_its_unit_only(running: Bench) -> None:
+def test_a_node_that_goes_and_returns_changes_its_unit_only(running: PluginBench) -> None:
     running.node("16").unlink()
     until(lambda: running.kubelet.last() == A_LOST, "the unit unhealthy")
     running.host.node("16")
@@ -119,7 +68,7 @@ def test_a_node_that_goes_and_returns_changes_its_unit_only(running: Bench) -> N
     assert len(running.kubelet.registrations) == 1
 
 
-def test_a_node_absent_at_start_spoils_nothing_else(bench: Bench) -> None:
+def test_a_node_absent_at_start_spoils_nothing_else(bench: PluginBench) -> None:
     bench.node("16").unlink()
     bench.kubelet.start()
     bench.start()
@@ -128,7 +77,7 @@ def test_a_node_absent_at_start_spoils_nothing_else(bench: Bench) -> None:
     bench.kubelet.stop()
 
 
-def test_it_registers_again_after_a_restart_of_the_kubelet(running: Bench) -> None:
+def test_it_registers_again_after_a_restart_of_the_kubelet(running: PluginBench) -> None:
     for times in (2, 3):
         running.kubelet.restart()
         until(lambda times=times: len(running.kubelet.registrations) == times, "another registration")  # type: ignore[misc]
@@ -136,13 +85,13 @@ def test_it_registers_again_after_a_restart_of_the_kubelet(running: Bench) -> No
         assert running.kubelet.allocate(["16"])
 
 
-def test_it_comes_back_when_its_socket_is_removed(running: Bench) -> None:
+def test_it_comes_back_when_its_socket_is_removed(running: PluginBench) -> None:
     (running.folder / running.sockets()[0]).unlink()
     until(lambda: len(running.kubelet.registrations) == 2, "another registration")
     assert running.kubelet.allocate(["16"])
 
 
-def test_it_waits_for_the_kubelet_and_says_so_once(bench: Bench, caplog: pytest.LogCaptureFixture) -> None:
+def test_it_waits_for_the_kubelet_and_says_so_once(bench: PluginBench, caplog: pytest.LogCaptureFixture) -> None:
     bench.start()
     until(lambda: "waiting for the kubelet" in caplog.text, "the line")
     (bench.folder / "other").touch()
@@ -153,7 +102,7 @@ def test_it_waits_for_the_kubelet_and_says_so_once(bench: Bench, caplog: pytest.
     bench.kubelet.stop()
 
 
-def test_it_tries_again_when_the_kubelet_refuses(bench: Bench, caplog: pytest.LogCaptureFixture) -> None:
+def test_it_tries_again_when_the_kubelet_refuses(bench: PluginBench, caplog: pytest.LogCaptureFixture) -> None:
     bench.kubelet.refusal = "not today"
     bench.kubelet.start()
     bench.start()
@@ -164,7 +113,7 @@ def test_it_tries_again_when_the_kubelet_refuses(bench: Bench, caplog: pytest.Lo
     bench.kubelet.stop()
 
 
-def test_a_resource_that_is_no_longer_declared_ends_with_an_empty_list(running: Bench) -> None:
+def test_a_resource_that_is_no_longer_declared_ends_with_an_empty_list(running: PluginBench) -> None:
     running.declare({"resource": "example.com/other", "select": {"id": "10de:2684"}})
     assert running.service is not None
     running.service.reload()
@@ -173,7 +122,7 @@ def test_a_resource_that_is_no_longer_declared_ends_with_an_empty_list(running: 
     until(lambda: running.kubelet.last() == HEALTHY, "the other resource's list")
 
 
-def test_a_wrong_configuration_leaves_the_former_one(running: Bench, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_wrong_configuration_leaves_the_former_one(running: PluginBench, caplog: pytest.LogCaptureFixture) -> None:
     running.host.write("/etc/devices.json", "{")
     assert running.service is not None
     running.service.reload()
@@ -181,7 +130,7 @@ def test_a_wrong_configuration_leaves_the_former_one(running: Bench, caplog: pyt
     assert running.kubelet.allocate(["16"])
 
 
-def test_others_read_what_is_served(running: Bench) -> None:
+def test_others_read_what_is_served(running: PluginBench) -> None:
     def registered() -> bool:
         file = running.options.state
         return file.exists() and bool(json.loads(file.read_text(encoding="utf-8"))["resources"][0]["registered"])
@@ -194,7 +143,7 @@ def test_others_read_what_is_served(running: Bench) -> None:
     ]
 
 
-def test_the_end_removes_sockets_and_keeps_grant_folders(running: Bench) -> None:
+def test_the_end_removes_sockets_and_keeps_grant_folders(running: PluginBench) -> None:
     running.stop()
     assert running.sockets() == []
     assert not running.options.state.exists()

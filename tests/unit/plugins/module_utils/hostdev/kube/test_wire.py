@@ -10,7 +10,8 @@ import pytest
 from ansible_collections.vfio.passthrough.plugins.module_utils.hostdev.kube import wire
 from google.protobuf import json_format
 
-VECTORS = json.loads((Path(__file__).parents[5] / "cases/data/wire-vectors.json").read_text(encoding="utf-8"))
+FILE = Path(__file__).parents[5] / "cases/data/wire-vectors.json"
+VECTORS = [one for one in json.loads(FILE.read_text(encoding="utf-8")) if one["api"] == "deviceplugin/v1beta1"]
 
 
 @pytest.mark.parametrize("vector", VECTORS, ids=[f"{v['message']}-{i}" for i, v in enumerate(VECTORS)])

@@ -1,0 +1,82 @@
+"""Units with their nodes as a made host has them, and what is told of a change."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from ansible_collections.vfio.passthrough.plugins.module_utils.hostdev.device.declaration import Declaration, parse_declaration
+from ansible_collections.vfio.passthrough.plugins.module_utils.hostdev.kube import offers
+from ansible_collections.vfio.passthrough.plugins.module_utils.hostdev.kube.answers import container_answer
+from ansible_collections.vfio.passthrough.tests.fakes.host import FakeHost
+
+
+@pytest.fixture(name="host")
+def _host(tmp_path: Path) -> FakeHost:
+    return FakeHost(tmp_path)
+
+
+def declared(ids: str = "10de:2684", functions: str = "primary") -> Declaration:
+    return parse_declaration([{"resource": "example.com/gpu", "select": {"id": ids}, "functions": functions}])
+
+
+def test_a_cdev_node_is_given_only_where_the_host_has_it(host: FakeHost) -> None:
+    folder = host.function("0000:01:00.0", driver="vfio-pci", group="16")
+    host.node("16")
+    for name in ("vfio0", "vfio1"):
+        (folder / "vfio-dev" / name).mkdir(parents=True)
+    host.node("devices/vfio0")
+    (offer,), _inventory = offers.read_offers(host.root, declared())
+    assert (offer.nodes, offer.missing) == (("/dev/vfio/16", "/dev/vfio/devices/vfio0"), ())
+
+
+def test_a_companion_in_a_group_of_its_own_brings_its_node(host: FakeHost) -> None:
+    host.function("0000:01:00.0", driver="vfio-pci", group="16")
+    host.function("0000:01:00.1", "10de:22ba", "040300", driver="vfio-pci", group="17")
+    host.node("16")
+    host.node("17")
+    (offer,), _inventory = offers.read_offers(host.root, declared(functions="all"))
+    answer = container_answer("example.com/gpu", ["16"], {"16": offer}, "/g")
+    assert answer["envs"]["HOSTDEV_COMPANIONS_EXAMPLE_COM_GPU"] == "0000:01:00.0=0000:01:00.1"
+    assert [one["container_path"] for one in answer["devices"]] == ["/dev/vfio/vfio", "/dev/vfio/16", "/dev/vfio/17"]
+
+
+def test_variant_drivers_that_made_vfio_devices_are_served(host: FakeHost) -> None:
+    for address, ids, driver, group in (
+        ("0000:01:00.2", "15b3:101e", "mlx5_vfio_pci", "1"),
+        ("0009:01:00.0", "10de:2342", "nvgrace_gpu_vfio_pci", "2"),
+    ):
+        (host.function(address, ids, driver=driver, group=group) / "vfio-dev").mkdir()
+        host.node(group)
+    block = [
+        {"pciVendorSelector": "15B3:101E", "resourceName": "a.example/vf"},
+        {"pciVendorSelector": "10DE:2342", "resourceName": "a.example/gh"},
+    ]
+    found, inventory = offers.read_offers(host.root, parse_declaration(permitted={"pciHostDevices": block}))
+    assert [(one.unit.group, one.health) for one in found] == [("1", "Healthy"), ("2", "Healthy")]
+    assert inventory.skipped == ()
+
+
+def test_a_further_member_is_named_with_its_unit(host: FakeHost) -> None:
+    for address in ("0000:3b:00.0", "0000:3c:00.0"):
+        host.function(address, driver="vfio-pci", group="56")
+    (offer,), _inventory = offers.read_offers(host.root, declared())
+    assert offers.offer_dict(offer, "/g")["selected"] == ["0000:3c:00.0"]
+
+
+def test_each_change_is_one_line(host: FakeHost) -> None:
+    host.function("0000:01:00.0", driver="vfio-pci", group="16")
+    host.node("16")
+    first, _inventory = offers.read_offers(host.root, declared())
+    (host.base / "dev/vfio/16").unlink()
+    second, _inventory = offers.read_offers(host.root, declared())
+    unit = "example.com/gpu 16 (0000:01:00.0)"
+    assert offers.changes([], first) == [f"{unit}: Healthy"]
+    assert offers.changes(first, first) == []
+    assert offers.changes(first, second) == [f"{unit}: Unhealthy: /dev/vfio/16 does not exist"]
+    assert offers.changes(second, []) == [f"{unit}: gone"]
+
+
+def test_a_resource_without_a_unit_is_served_all_the_same(host: FakeHost) -> None:
+    assert offers.read_offers(host.root, declared())[0] == []
+    assert offers.resources_of(declared()) == ["example.com/gpu"]

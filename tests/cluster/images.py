@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import time
 from pathlib import Path
 
 from ansible_collections.vfio.passthrough.files.launcher import build_image
@@ -16,7 +17,8 @@ BUSYBOX = "localhost/busybox:1"
 APPLETS = ("sh", "cat", "echo", "env", "id", "ls", "mount", "sleep", "stat", "test", "touch", "true", "false", "wget")
 # A first process has no default action for signals: without the trap a machine's shutdown waits for its time-out.
 SLEEP = ("/bin/sh", "-c", "trap 'exit 0' TERM INT; sleep 1000000 & wait")
-KEPT = 2  # launcher images: one a runtime, 200 MB each
+KEPT = 3  # launcher images, and disks with them: each change of the runtime makes another one, 200 MB and more
+IN_USE = 3600.0  # seconds: another run may still read what is younger
 
 
 def pause_image() -> Path:
@@ -58,7 +60,7 @@ def launcher_image(runtime: Path) -> Path:
         top.unlink()
 
     made = cached("launcher-image", [name, base.parent.name], build, "3 s") / "launcher.tar"
-    _forget_old(made.parent)
+    forget_old(made.parent)
     return made
 
 
@@ -75,9 +77,10 @@ def _small(file: str, name: str) -> Path:
     return cached(f"image-{file}", [name, busybox, *APPLETS, *SLEEP], build, "1 s") / f"{file}.tar"
 
 
-def _forget_old(current: Path) -> None:
-    """Keep the newest few launcher images: each change of the runtime makes another one."""
-    found = sorted(folder().glob("launcher-image-????????????"), key=lambda path: path.stat().st_mtime, reverse=True)
+def forget_old(current: Path) -> None:
+    """Remove the cache's older entries of the same name, but for the newest few and those that may be in use."""
+    name = current.name.rpartition("-")[0]
+    found = sorted(folder().glob(f"{name}-????????????"), key=lambda path: path.stat().st_mtime, reverse=True)
     for path in found[KEPT:]:
-        if path != current:
+        if path != current and path.stat().st_mtime < time.time() - IN_USE:
             shutil.rmtree(path, ignore_errors=True)

@@ -56,7 +56,9 @@ def bin_disk(extra: Sequence[Path] = ()) -> Path:
             _ext4(tree, out / "bin.raw")
 
     inputs = [part for path in [*programs, *archives] for part in (path.name, path.parent.name)]
-    return cached("bin-disk", inputs, build, "3 s") / "bin.raw"
+    made = cached("bin-disk", inputs, build, "3 to 20 s") / "bin.raw"
+    images.forget_old(made.parent)
+    return made
 
 
 def install_node(machine: Machine, plane: ControlPlane, name: str = "worker", seconds: float = 180.0) -> None:
@@ -163,7 +165,7 @@ def _ext4(tree: Path, image: Path) -> None:
     used = sum(path.stat().st_size for path in tree.rglob("*") if path.is_file())
     size = used // 1024 + used // 20480 + 8192  # KiB: content, a twentieth for inodes and maps, 8 MiB
     command = [binaries.program("mke2fs"), "-q", "-t", "ext4", "-O", "^has_journal", "-m", "0", "-L", LABEL, "-d", str(tree)]
-    subprocess.run([*command, str(image), f"{size}k"], check=True)
+    subprocess.run([*command, str(image), f"{size}k"], check=True, stdout=subprocess.DEVNULL)
 
 
 MOUNT = f"""[Unit]

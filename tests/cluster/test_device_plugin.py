@@ -37,6 +37,22 @@ options = PluginOptions(
 raise SystemExit(run(Root(Path(base)), options))
 """
 
+# a process that enters a container's mount namespace as its user, and asks there
+PEER = """
+import ctypes, os, socket, sys
+pid, path = sys.argv[1:]
+libc = ctypes.CDLL(None, use_errno=True)
+if libc.setns(os.open("/proc/" + pid + "/ns/mnt", os.O_RDONLY), 0x20000):
+    raise OSError(ctypes.get_errno(), "setns")
+os.setgroups([])
+os.setgid(107)
+os.setuid(107)
+made = socket.socket(socket.AF_UNIX)
+made.connect(path)
+made.sendall(b'{"version":1,"memlock_bytes":0}\\n')
+print(made.makefile("r").readline())
+"""
+
 
 def wait_until(what: str, holds: Callable[[], Any], seconds: float = 60.0) -> Any:
     limit = time.monotonic() + seconds
@@ -137,6 +153,31 @@ def test_a_pod_gets_variables_nodes_and_grant_folders(plugin: Plugin, control_pl
         assert f" {node}\n" in text
     for group in ("16", "17"):
         assert f"{plugin.host.base}/g/EXAMPLE_COM_GPU/{group}/grant.sock" in text
+
+
+def test_a_container_is_granted_its_own_node(plugin: Plugin, control_plane: ControlPlane, native_node: NativeNode) -> None:
+    wait_until("two units", lambda: counts(control_plane, native_node) == ("2", "2"))
+    control_plane.apply(pod("granted", ["sleep", "1000"], resources={RESOURCE: "1"}, node=native_node.name, user=107))
+    wait_for_phase(control_plane, "granted", "Running")
+    grants = plugin.host.base / "g/EXAMPLE_COM_GPU"
+    pid = container_pid("sleep 1000")
+    (group,) = [one.name for one in Path(f"/proc/{pid}/root{grants}").iterdir()]
+    done = subprocess.run([sys.executable, "-c", PEER, pid, f"{grants}/{group}/grant.sock"], capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert json.loads(done.stdout) == {"memlock_bytes": 0, "nodes": [f"/dev/vfio/{group}"]}
+    inside = Path(f"/proc/{pid}/root/dev/vfio")
+    assert ((inside / group).stat().st_uid, (inside / "vfio").stat().st_mode & 0o777) == (107, 0o666)
+    assert (plugin.host.base / "dev/vfio" / group).stat().st_uid == 0
+    control_plane.kubectl("delete", "pod", "granted", "--wait=true")
+
+
+def container_pid(command: str) -> str:
+    """Return the process of this command that runs as the pods' user."""
+    users = [one for one in Path("/proc").iterdir() if one.name.isdigit() and one.stat().st_uid == 107]
+    for folder in users:
+        if (folder / "cmdline").read_text(encoding="utf-8").rstrip("\0").replace("\0", " ") == command:
+            return folder.name
+    raise AssertionError(f"no process of {command!r}")
 
 
 def test_a_kubelet_restart_is_followed(plugin: Plugin, control_plane: ControlPlane, native_node: NativeNode) -> None:

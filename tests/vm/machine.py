@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Optional, Union
 
 from ..harness.cache import Input, cached
 from ..harness.say import step
-from . import debian, qemu
+from . import debian, qemu, slots
 from .command import Files, Hardware, command
 from .devices import Function, Servers, Slot, gpu
 from .links import Qmp, Ssh, free_port, wait_for
@@ -52,6 +52,7 @@ class Worker:
         self.shell = Ssh(self.port, self.key, self._sockets)
         self._qmp: Optional[Qmp] = None
         self.process: Optional[subprocess.Popen[bytes]] = None
+        self._place: Optional[IO[str]] = None
 
     # -- life -------------------------------------------------------------------------------------------------------
 
@@ -120,6 +121,9 @@ class Worker:
             self._qmp.close()
             self._qmp = None
         self.servers.stop()
+        if self._place is not None:
+            self._place.close()
+            self._place = None
 
     def power_on(self) -> None:
         """Boot again from the same disk, with the devices it had."""
@@ -127,6 +131,7 @@ class Worker:
         self.wait_ssh()
 
     def _launch(self, incoming: str = "") -> None:
+        self._place = self._place or slots.take()
         devices = []
         for slot in self.slots:
             self.servers.start(slot)

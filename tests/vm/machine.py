@@ -177,7 +177,7 @@ class Worker:
             raise RuntimeError("the worker is powered off")
         return self._qmp(cmd, {name.replace("_", "-"): value for name, value in arguments.items()})
 
-    def ssh(self, cmd: str, check: bool = True, input: Optional[Union[str, bytes]] = None) -> str:  # noqa: A002
+    def ssh(self, cmd: str, check: bool = True, input: Optional[Union[str, bytes]] = None) -> str:
         """Run a shell command as root and return its output (both streams when check is false); raise when it fails."""
         done = self.shell.run(cmd, input)
         out, err = done.stdout.decode(errors="replace"), done.stderr.decode(errors="replace")

@@ -43,7 +43,8 @@ def measured(log: str) -> None:
         "environment variable in the launcher (from the kubelet's Allocate)",
         "\n".join(re.findall(r"\bPCI_RESOURCE_\S+=\S+", log)) or "not found",
     )
-    show("domain XML: hostdev", "\n".join(re.findall(r"<hostdev .*?</hostdev>", log, re.DOTALL)) or "not found")
+    said = log.replace("hostdev launch: ", "")
+    show("domain XML: hostdev", "\n".join(re.findall(r"^ *<hostdev .*?</hostdev>", said, re.DOTALL | re.MULTILINE)) or "not found")
     show("the guest's own serial output", guest_lines(log))
 
 

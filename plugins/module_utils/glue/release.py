@@ -141,7 +141,7 @@ def install(place: Place, digest: str, archive: Path | None) -> None:
         _point(place, "current", digest)
     if place.command:
         path = place.root.at(place.command)
-        path.parent.mkdir(parents=True, exist_ok=True)
+        _folder(path.parent)
         _link(path, _target(place))
     _prune(place)
 
@@ -149,7 +149,8 @@ def install(place: Place, digest: str, archive: Path | None) -> None:
 def _unpack(place: Place, digest: str, archive: Path) -> None:
     files = unpack(archive, digest)
     releases = place.base / "releases"
-    releases.mkdir(parents=True, exist_ok=True)
+    _folder(place.base)
+    _folder(releases)
     fresh = Path(tempfile.mkdtemp(prefix=".new-", dir=releases))
     try:
         for name, content in files.items():
@@ -163,9 +164,18 @@ def _unpack(place: Place, digest: str, archive: Path) -> None:
             Path(folder).chmod(0o755)
             for name in names:
                 (Path(folder) / name).chmod(0o644)
+        # the name says that the content is whole: after a power cut it must not be there without it
+        os.sync()
         fresh.rename(place.release(digest))
     finally:
         shutil.rmtree(fresh, ignore_errors=True)
+
+
+def _folder(path: Path) -> None:
+    """Make a folder that everybody may read, whatever the umask; one that is there keeps its mode."""
+    if not path.is_dir():
+        path.mkdir(parents=True)
+        path.chmod(0o755)
 
 
 def _write_launcher(place: Place, release: Path) -> None:
@@ -173,8 +183,7 @@ def _write_launcher(place: Place, release: Path) -> None:
     text = LAUNCHER.format(python=place.python)
     if read_text(path) == text.rstrip():
         return
-    path.parent.mkdir(mode=0o755, exist_ok=True)
-    path.parent.chmod(0o755)
+    _folder(path.parent)
     fresh = path.with_name(".hostdev")
     fresh.write_text(text, encoding="utf-8")
     fresh.chmod(0o755)

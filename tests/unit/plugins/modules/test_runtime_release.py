@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -20,7 +21,12 @@ CLI = "import sys\ndef main(arguments):\n    sys.stdout.write(f'{sys.argv[0]} {a
 
 def files(mark: str) -> dict[str, bytes]:
     init = f'__version__ = "{__version__}"\n'
-    return {"hostdev/__init__.py": b"", "hostdev/device/version.py": init.encode(), "hostdev/cli.py": CLI.encode(), "hostdev/mark.py": mark.encode()}
+    return {
+        "hostdev/__init__.py": b"",
+        "hostdev/device/version.py": init.encode(),
+        "hostdev/cli.py": CLI.encode(),
+        "hostdev/mark.py": mark.encode(),
+    }
 
 
 class Node:
@@ -58,6 +64,16 @@ def test_first_release_runs_from_anywhere(node: Node) -> None:
     done = subprocess.run([node.command, "a b", "--c"], cwd=node.place, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout, done.stderr) == (7, "hostdev ['a b', '--c']", "")
     assert list((Path(node.prefix) / "current/hostdev/__pycache__").glob("cli.*.pyc"))
+
+
+def test_everybody_may_read_it_whatever_the_umask(node: Node) -> None:
+    before = os.umask(0o077)
+    try:
+        node.run("a")
+    finally:
+        os.umask(before)
+    found = {path.relative_to(node.prefix): path.stat().st_mode & 0o777 for path in Path(node.prefix).rglob("*")}
+    assert {path for path, mode in found.items() if mode not in (0o755, 0o644)} == set()
 
 
 def test_second_run_changes_nothing(node: Node) -> None:

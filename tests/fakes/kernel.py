@@ -105,7 +105,10 @@ def demo_host(base: Path) -> FakeKernel:
         kernel.natives[f"0000:{bus}:00.0"], kernel.natives[f"0000:{bus}:00.1"] = "nvidia", "snd_hda_intel"
     add_disk(host, disk, "vda", "254:0", "/")
     add_interface(host, nic, "eth0")
-    host.write("/proc/net/route", "Iface\tDestination\tGateway\tFlags\tRefCnt\tUse\tMetric\tMask\neth0\t00000000\t0202000A\t0003\t0\t0\t0\t00000000\n")
+    host.write(
+        "/proc/net/route",
+        "Iface\tDestination\tGateway\tFlags\tRefCnt\tUse\tMetric\tMask\neth0\t00000000\t0202000A\t0003\t0\t0\t0\t00000000\n",
+    )
     return kernel
 
 
@@ -127,7 +130,7 @@ def add_disk(host: FakeHost, folder: Path, name: str, number: str, point: str = 
     """Put a block device below a function, mounted at point if one is given."""
     block = folder / "block" / name
     block.mkdir(parents=True)
-    (block / "uevent").write_text(f"MAJOR={number.split(':')[0]}\nDEVNAME={name}\nDEVTYPE=disk\n", encoding="ascii")
+    (block / "uevent").write_text(f"MAJOR={number.split(':', maxsplit=1)[0]}\nDEVNAME={name}\nDEVTYPE=disk\n", encoding="ascii")
     below = "/" + str(block.relative_to(host.base))
     host.link(f"/sys/class/block/{name}", below)
     host.link(f"/sys/dev/block/{number}", below)

@@ -31,9 +31,15 @@ RESOURCE = "example.com/meant"
 
 def cases(document: Document) -> Iterator[Case]:
     """Yield one case per expectation of the file; `want` as a whole replaces `expect`."""
-    for key, want in document.get("want", document["expect"]).items():
+    for key, want in expected(document).items():
         look = LOOKS.get(key)
         yield Case(key, partial(_check, document, look, want) if look else None)
+
+
+def expected(document: Document) -> dict[str, Any]:
+    """Return what is to be compared."""
+    found: dict[str, Any] = document["want"] if "want" in document else document["expect"]
+    return found
 
 
 def _check(document: Document, look: Callable[[Document, FakeKernel, Any], Any], want: Any) -> None:
@@ -73,7 +79,7 @@ def _add(document: Document, kernel: FakeKernel, device: dict[str, Any], group: 
 
 def declared(document: Document) -> Declaration:
     """Return the declaration of what is meant."""
-    target = document.get("want", document["expect"]).get("target")
+    target = expected(document).get("target")
     if target:
         selectors: list[dict[str, str]] = [{"address": address} for address in target]
     else:
@@ -91,7 +97,7 @@ def _target(document: Document, kernel: FakeKernel, _want: Any) -> list[str]:
 
 
 def _by_id(document: Document, kernel: FakeKernel, _want: Any = None) -> list[str]:
-    target = document.get("want", document["expect"])["target"]
+    target = expected(document)["target"]
     ids = [{"id": read_function(kernel.root, Address.parse(address)).id} for address in target]
     found = find(kernel.root, parse_declaration([{"resource": RESOURCE, "select": ids}]))
     return [str(function.address) for _entry, function in found if str(function.address) not in target]

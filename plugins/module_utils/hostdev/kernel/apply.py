@@ -162,4 +162,3 @@ def kernel_words(root: Root, name: str) -> str:
         return ""
     lines = [line for line in done.out.splitlines() if name in line]
     return lines[-1].partition("] ")[2] or lines[-1] if lines else ""
-

@@ -128,5 +128,3 @@ def _list(root: Root, tool: Tool, path: str) -> list[str]:
             hint=f"make it anew: {' '.join(tool.regenerate)}",
         )
     return [line.strip() for line in done.out.splitlines() if line.strip()]
-
-

@@ -5,7 +5,13 @@ from pathlib import Path
 import pytest
 from ansible_collections.vfio.passthrough.plugins.module_utils.hostdev.device.address import Address
 from ansible_collections.vfio.passthrough.plugins.module_utils.hostdev.device.pci import Function
-from ansible_collections.vfio.passthrough.plugins.module_utils.hostdev.kernel.iommu import IommuState, judge, off_words, read_iommu, read_state
+from ansible_collections.vfio.passthrough.plugins.module_utils.hostdev.kernel.iommu import (
+    IommuState,
+    judge,
+    off_words,
+    read_iommu,
+    read_state,
+)
 from ansible_collections.vfio.passthrough.tests.fakes.host import FakeHost
 from ansible_collections.vfio.passthrough.tests.fakes.kernel import FakeKernel, demo_host, intel
 
@@ -65,7 +71,10 @@ def test_a_changed_layout_is_told() -> None:
 
 
 def test_off_is_an_option_by_itself() -> None:
-    assert off_words(["intel_iommu=on,igfx_off", "intel_iommu=sm_off", "iommu=pt,off", "amd_iommu=off"]) == ("iommu=pt,off", "amd_iommu=off")
+    assert off_words(["intel_iommu=on,igfx_off", "intel_iommu=sm_off", "iommu=pt,off", "amd_iommu=off"]) == (
+        "iommu=pt,off",
+        "amd_iommu=off",
+    )
 
 
 def test_the_demo_machine_is_active(tmp_path: Path) -> None:

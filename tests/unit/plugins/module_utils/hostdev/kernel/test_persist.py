@@ -10,7 +10,11 @@ from ansible_collections.vfio.passthrough.plugins.module_utils.hostdev.device.ad
 from ansible_collections.vfio.passthrough.plugins.module_utils.hostdev.device.faults import Absent
 from ansible_collections.vfio.passthrough.plugins.module_utils.hostdev.device.pci import Function
 from ansible_collections.vfio.passthrough.plugins.module_utils.hostdev.kernel.boot_files import boot_files, early_script
-from ansible_collections.vfio.passthrough.plugins.module_utils.hostdev.kernel.persist import apply_persistence, forget_run_state, plan_persistence
+from ansible_collections.vfio.passthrough.plugins.module_utils.hostdev.kernel.persist import (
+    apply_persistence,
+    forget_run_state,
+    plan_persistence,
+)
 from ansible_collections.vfio.passthrough.tests.fakes.host import FakeHost
 from ansible_collections.vfio.passthrough.tests.fakes.kernel import FakeKernel
 

@@ -35,10 +35,14 @@ def test_an_idle_card_may_go(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("allow", [(), ("nic", "console", "foreign_members")])
 def test_the_root_disk_is_never_given_away(tmp_path: Path, allow: tuple[str, ...]) -> None:
-    assert reasons(demo_host(tmp_path), DISK, allow) == {"system disk": f"selected {DISK} (1af4:1042, class 0100, driver virtio-pci): /dev/vda mounted on /"}
+    assert reasons(demo_host(tmp_path), DISK, allow) == {
+        "system disk": f"selected {DISK} (1af4:1042, class 0100, driver virtio-pci): /dev/vda mounted on /"
+    }
 
 
-@pytest.mark.parametrize(("point", "reason"), [("/boot", "system disk"), ("/var/lib/kubelet", "system disk"), ("/usr", "system disk"), ("/srv", "mounted")])
+@pytest.mark.parametrize(
+    ("point", "reason"), [("/boot", "system disk"), ("/var/lib/kubelet", "system disk"), ("/usr", "system disk"), ("/srv", "mounted")]
+)
 def test_mounts_are_told_by_what_they_carry(tmp_path: Path, point: str, reason: str) -> None:
     kernel = demo_host(tmp_path)
     found = reasons(kernel, add_nvme(kernel, point))
@@ -150,7 +154,9 @@ def test_bridges_of_the_group_do_not_count(tmp_path: Path) -> None:
     assert refused(kernel) == ()
 
 
-@pytest.mark.parametrize(("code", "vendor", "reason"), [("060400", "8086", ["bridge"]), ("060100", "8086", ["bridge"]), ("068000", "10de", [])])
+@pytest.mark.parametrize(
+    ("code", "vendor", "reason"), [("060400", "8086", ["bridge"]), ("060100", "8086", ["bridge"]), ("068000", "10de", [])]
+)
 def test_bridges_are_not_selected_but_switches_are(tmp_path: Path, code: str, vendor: str, reason: list[str]) -> None:
     kernel = demo_host(tmp_path)
     kernel.host.function("0000:06:00.0", f"{vendor}:1111", code, group="15")
@@ -159,7 +165,9 @@ def test_bridges_are_not_selected_but_switches_are(tmp_path: Path, code: str, ve
 
 def test_virtual_functions_and_instances_hold_their_parent(tmp_path: Path) -> None:
     kernel = demo_host(tmp_path)
-    folder = kernel.host.function("0000:07:00.0", "10de:2236", "030200", driver="nvidia", group="16", files={"sriov_totalvfs": "16\n", "sriov_numvfs": "4\n"})
+    folder = kernel.host.function(
+        "0000:07:00.0", "10de:2236", "030200", driver="nvidia", group="16", files={"sriov_totalvfs": "16\n", "sriov_numvfs": "4\n"}
+    )
     (folder / "mdev-1").mkdir()
     kernel.host.link("/sys/bus/mdev/devices/mdev-1", "/sys/devices/pci0000:00/0000:07:00.0/mdev-1")
     assert set(reasons(kernel, "0000:07:00.0")) == {"has virtual functions", "instances exist"}

@@ -1,0 +1,46 @@
+"""One module of the collection run on a worker by the ansible command, as a user would."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from .machine import Worker
+
+BIN = Path(sys.executable).parent
+COLLECTIONS = BIN.parent / "collections"
+
+
+def arguments(worker: Worker, folder: Path, module: str, options: dict[str, Any], check: bool) -> list[str]:
+    """Return the command line; its inventory is written to folder."""
+    inventory = folder / "inventory"
+    inventory.write_text(worker.inventory_line() + "\n", encoding="utf-8")
+    words = [str(BIN / "ansible"), "all", "-i", str(inventory), "-m", f"vfio.passthrough.{module}", "-a", json.dumps(options)]
+    return [*words, "--check"] if check else words
+
+
+def environment() -> dict[str, str]:
+    """Return the environment in which ansible finds the working tree's collection."""
+    return {**os.environ, "ANSIBLE_COLLECTIONS_PATH": str(COLLECTIONS), "ANSIBLE_NOCOLOR": "1", "ANSIBLE_LOCALHOST_WARNING": "false"}
+
+
+def run(worker: Worker, module: str, *, check: bool = False, **options: Any) -> dict[str, Any]:
+    """Run a module and return its result, whether it failed or not; AssertionError when there is none."""
+    with tempfile.TemporaryDirectory() as folder:
+        command = arguments(worker, Path(folder), module, options, check)
+        done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment())
+    _head, arrow, text = done.stdout.partition(" => ")
+    assert arrow, f"no result of {module}:\n{done.stdout}\n{done.stderr}"
+    result: dict[str, Any] = json.loads(text)
+    return result
+
+
+def start(worker: Worker, folder: Path, module: str, **options: Any) -> subprocess.Popen[str]:
+    """Start a module and do not wait for it; whoever calls ends it."""
+    command = arguments(worker, folder, module, options, False)
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=environment())

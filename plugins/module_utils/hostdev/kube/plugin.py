@@ -46,6 +46,13 @@ def socket_file(folder: Path, resource: str) -> str:
     return name
 
 
+def require() -> None:
+    """Raise Unsupported, with the package to install, when this Python cannot speak to a kubelet."""
+    if grpc is None:
+        raise Unsupported(what="serve a device plugin", subject="grpc", cause="not installed", hint="install python3-grpcio")
+    device_plugin()
+
+
 class Shelf:
     """The units of one resource as last seen; threads wait on it for the next list that differs."""
 
@@ -102,8 +109,7 @@ class Server:
         streaming: Callable[[], None],
     ) -> None:
         """Prepare; nothing is bound before `start`. Unsupported without grpc."""
-        if grpc is None:
-            raise Unsupported(what="serve a device plugin", subject="grpc", cause="not installed", hint="install python3-grpcio")
+        require()
         self.resource = resource
         self.endpoint = socket_file(folder, resource)
         self._folder = folder

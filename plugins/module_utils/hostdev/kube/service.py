@@ -21,7 +21,7 @@ from .grant import GrantServer
 from .notify import notify
 from .offers import changes, read_offers, resources_of, state_dict
 from .options import PluginOptions, load_declaration
-from .plugin import Server, Shelf
+from .plugin import Server, Shelf, require
 from .registration import Registrar
 from .watch import FolderWatch, Waker, watch_devices
 
@@ -33,6 +33,7 @@ class Service:
 
     def __init__(self, root: Root, options: PluginOptions, load: Callable[[str], Declaration] = load_declaration) -> None:
         """Read the declaration; raises its faults, as there is nothing to serve without it."""
+        require()
         self._root = root
         self._options = options
         self._load = load

@@ -66,7 +66,10 @@ class FolderWatch:
         """Watch the folders and their parents, in which they come back."""
         listed = list(folders)
         self._folders = list(dict.fromkeys([*listed, *(folder.parent for folder in listed)]))
+        self._whole = {str(folder) for folder in listed}
+        self._names = {(str(folder.parent), folder.name) for folder in listed}
         self._armed: dict[Path, Optional[Identity]] = {}
+        self._lock = threading.Lock()
         self._waker = waker
         self._adapter: Any = inotify.adapters.Inotify(block_duration_s=_BLOCK) if inotify is not None else None
         if self._adapter is None:
@@ -85,25 +88,17 @@ class FolderWatch:
         """Watch what appeared or was replaced since the last call."""
         if self._adapter is None:
             return
-        for folder in self._folders:
-            now = identity(folder)
-            if now == self._armed.get(folder):
-                continue
-            if self._armed.get(folder) is not None:
+        with self._lock:
+            for folder in self._folders:
+                now = identity(folder)
+                if now == self._armed.get(folder):
+                    continue
                 self._forget(folder)
-            self._armed[folder] = now if now is not None and self._add(folder) else None
+                self._armed[folder] = now if now is not None and self._add(folder) else None
 
     def _add(self, folder: Path) -> bool:
         kinds = inotify.constants
-        mask = (
-            kinds.IN_CREATE
-            | kinds.IN_DELETE
-            | kinds.IN_MOVED_FROM
-            | kinds.IN_MOVED_TO
-            | kinds.IN_ATTRIB
-            | kinds.IN_DELETE_SELF
-            | kinds.IN_MOVE_SELF
-        )
+        mask = kinds.IN_CREATE | kinds.IN_DELETE | kinds.IN_MOVED_FROM | kinds.IN_MOVED_TO | kinds.IN_DELETE_SELF | kinds.IN_MOVE_SELF
         try:
             self._adapter.add_watch(str(folder), mask)
         except inotify.calls.InotifyError:
@@ -111,6 +106,8 @@ class FolderWatch:
         return True
 
     def _forget(self, folder: Path) -> None:
+        if self._armed.pop(folder, None) is None:
+            return
         try:
             self._adapter.remove_watch(str(folder))
         except inotify.calls.InotifyError:
@@ -119,8 +116,14 @@ class FolderWatch:
 
     def _follow(self) -> None:
         while True:
-            for _event in self._adapter.event_gen(yield_nones=False):
-                self._waker.set()
+            for _header, kinds, folder, name in self._adapter.event_gen(yield_nones=False):
+                if "IN_IGNORED" in kinds:
+                    # its successor may have the very inode: forget it here, or it would pass for watched
+                    with self._lock:
+                        self._forget(Path(folder))
+                # a parent tells of much else: /dev of every terminal
+                if folder in self._whole or not name or (folder, name) in self._names:
+                    self._waker.set()
             # a full queue or an unmount ends the library's loop: look, and go on
             self._waker.set()
             time.sleep(MERGE_SECONDS)

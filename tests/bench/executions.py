@@ -11,6 +11,7 @@ from pathlib import Path
 from unittest import mock
 
 CALLBACKS = Path(__file__).parent / "callbacks"
+ROLES = ("host", "runtime", "device_plugin", "launcher")
 
 
 @dataclass(frozen=True)
@@ -21,6 +22,12 @@ class Execution:
     task: str
     module: str
     transport: str
+
+
+def ours_on_the_worker(executions: list[Execution]) -> list[Execution]:
+    """Return what the roles that prepare a node executed there; verify only looks, and what is delegated runs elsewhere."""
+    roles = {f"{prefix}{role}" for role in ROLES for prefix in ("", "vfio.passthrough.")}
+    return [one for one in executions if one.transport != "local" and one.role in roles]
 
 
 class Counter:

@@ -76,7 +76,7 @@ def interleaved(ours: Callable[[], object], peer: Callable[[], object], repetiti
 
 def table(figures: Sequence[Figure]) -> str:
     """Return the figures as lines of a table."""
-    rows = [("FIGURE", "UNIT", "OURS", "PEER", "RATIO", "AIM", "MET")]
+    rows: list[tuple[str, ...]] = [("FIGURE", "UNIT", "OURS", "PEER", "RATIO", "AIM", "MET")]
     for one in figures:
         told = one.as_dict()
         met = {True: "yes", False: "NO", None: "-"}[one.met]

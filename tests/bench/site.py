@@ -14,17 +14,10 @@ from pathlib import Path
 from ..cluster.controlplane import ControlPlane
 from ..e2e.line import Line, start
 from ..harness.work import VENV_BIN, environment
-from .executions import Execution, counting
+from .executions import counting, ours_on_the_worker
 from .figures import Figure
 
-ROLES = ("host", "runtime", "device_plugin", "launcher")
 MOST = 12
-
-
-def ours_on_the_worker(executions: list[Execution]) -> list[Execution]:
-    """Return what the four roles executed on the worker."""
-    roles = {f"{prefix}{role}" for role in ROLES for prefix in ("", "vfio.passthrough.")}
-    return [one for one in executions if one.transport != "local" and one.role in roles]
 
 
 def ping(line: Line, times: int) -> float:

@@ -65,6 +65,7 @@ def draw(report: Mapping[str, Any]) -> str:
         parts, y = row(y, chain)
         made += parts
     title = "One device through host kernel, Kubernetes and guest, as hostdev explain tells it"
-    head = f"<svg xmlns='http://www.w3.org/2000/svg' width='{WIDTH}' height='{y}' viewBox='0 0 {WIDTH} {y}' role='img' aria-label={quoteattr(title)}>"
+    size = f"width='{WIDTH}' height='{y}' viewBox='0 0 {WIDTH} {y}'"
+    head = f"<svg xmlns='http://www.w3.org/2000/svg' {size} role='img' aria-label={quoteattr(title)}>"
     ground = f"<rect width='{WIDTH}' height='{y}' fill='#f6f8fa'/>"
     return "\n".join([head, f"<title>{escape(title)}</title>", ground, *made, "</svg>"]) + "\n"

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import xml.etree.ElementTree as ET
 from pathlib import Path
 
 from ansible_collections.vfio.passthrough.tests.harness import docs
+from ansible_collections.vfio.passthrough.tests.harness.chain_svg import draw
 
 
 def test_pages_are_current() -> None:
-    stale = [str(path) for path, text in docs.pages().items() if not path.exists() or path.read_text(encoding="utf-8") != text]
-    assert not stale, f"run `make docs`: {stale}"
+    assert not [str(path) for path in docs.stale()], "run `make docs`"
 
 
 def test_page_shows_options_with_their_sub_options(tmp_path: Path) -> None:
@@ -27,12 +28,44 @@ argument_specs:
         required: true
         description: What to bind.
         options:
-          select: {type: dict, description: Which., default: {}}
+          select: {type: dict, description: Which of V(a|b)., default: {}}
       host_mode: {type: str, choices: [a, b], default: a, description: How.}
 """,
         encoding="utf-8",
     )
-    [text] = docs.pages(tmp_path).values()
+    text = docs.role_page(tmp_path / "roles/host")
     assert "Prepare the host.\n\nFirst.\n\nSecond." in text
-    assert "- `host_devices` (list of dict, required): What to bind.\n  - `select` (dict, default: `{}`): Which." in text
-    assert '- `host_mode` (str, default: `"a"`): How. One of `"a"`, `"b"`.' in text
+    rows = [line for line in text.splitlines() if line.startswith("| `")]
+    assert rows == [
+        "| `host_devices` | list of dict | required | - | What to bind. |",
+        "| `host_devices[].select` | dict | `{}` | - | Which of `a\\|b`. |",
+        '| `host_mode` | str | `"a"` | `a`, `b` | How. |',
+    ]
+    assert "role: vfio.passthrough.host" in text
+
+
+def test_every_role_has_an_example_of_its_own_variables() -> None:
+    roles = {path.parents[1].name for path in docs.ROOT.glob("roles/*/meta/argument_specs.yml")}
+    assert set(docs.EXAMPLES) == roles
+    assert not [name for role, given in docs.EXAMPLES.items() for name in given if not name.startswith(f"{role}_")]
+
+
+def test_every_module_is_on_the_page() -> None:
+    text = docs.pages()[docs.ROOT / "docs/modules.md"]
+    for module in docs.ROOT.glob("plugins/modules/*.py"):
+        assert f"\n## {module.stem}\n" in text
+
+
+def test_marks_become_code() -> None:
+    assert docs.plain(["Like V(auto), see M(ansible.builtin.reboot).", "C([k3s, ctr]) too"]) == (
+        "Like `auto`, see `ansible.builtin.reboot`.\n\n`[k3s, ctr]` too"
+    )
+
+
+def test_picture_tells_state_evidence_and_mend() -> None:
+    kernel = {"place": "kernel", "state": "broken", "evidence": "held by <nvidia>", "hint": "run site.yml"}
+    waiting = [{"place": place, "state": "waiting", "evidence": "waits for the kernel", "hint": ""} for place in ("Kubernetes", "guest")]
+    picture = draw({"chains": [{"resource": "example.com/gpu", "device": "0000:01:00.0", "links": [kernel, *waiting]}]})
+    told = [node.text for node in ET.fromstring(picture).iter("{http://www.w3.org/2000/svg}text")]
+    assert told[:5] == ["0000:01:00.0  example.com/gpu", "host kernel", "broken", "held by <nvidia>", "-> run site.yml"]
+    assert told.count("waiting") == 2

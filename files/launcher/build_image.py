@@ -234,21 +234,35 @@ def _archive_files(archive: Path) -> dict[str, bytes]:
 
 def image_name(runtime: Path, package_list: Path) -> str:
     """Return the name that the image of these inputs has; known before the image is built."""
+    return name_of(runtime_entries(runtime), package_list)
+
+
+def name_of(entries: Sequence[Entry], package_list: Path) -> str:
+    """Return the name of the image with this runtime layer; of entries, so that name and content come from one reading."""
     total = hashlib.sha256(packages_key(package_list).encode())
-    for entry in runtime_entries(runtime):
+    for entry in entries:
         total.update(hashlib.sha256(entry.path.encode()).digest() + hashlib.sha256(entry.data or b"").digest())
     total.update(json.dumps([ENVIRONMENT, ENTRYPOINT, USER]).encode())
     return f"{REPOSITORY}:{total.hexdigest()[:12]}"
 
 
-def build(runtime: Path, out: Path, *, name: str, package_list: Path, mirror: str, cache: Path) -> Path:
+def build(entries: Sequence[Entry], out: Path, *, name: str, package_list: Path, mirror: str, cache: Path) -> Path:
     """Write the launcher image to `out`; the packages' layer is kept in `cache` and made once per list."""
     base = cache / f"launcher-packages-{packages_key(package_list)}.tar"
     if not base.is_file():
         packages_layer(base, packages(package_list), mirror)
     with tempfile.TemporaryDirectory(dir=cache) as work:
-        top = write_layer(Path(work) / "runtime.tar", runtime_entries(runtime))
+        top = write_layer(Path(work) / "runtime.tar", entries)
         return write_image(out, name, [base, top], env=ENVIRONMENT, entrypoint=ENTRYPOINT, user=USER)
+
+
+def names_in(archive: Path) -> list[str]:
+    """Return the names that a docker archive gives its image."""
+    with tarfile.open(archive) as tar:
+        manifest = tar.extractfile("manifest.json")
+        if manifest is None:
+            raise ValueError(f"{archive}: manifest.json is no file")
+        return [str(name) for image in json.load(manifest) for name in image["RepoTags"]]
 
 
 def main(arguments: Optional[Sequence[str]] = None) -> int:
@@ -262,12 +276,13 @@ def main(arguments: Optional[Sequence[str]] = None) -> int:
     parser.add_argument("--cache", type=Path, default=Path("/var/cache/vfio-passthrough"), help="where the packages' layer is kept")
     parser.add_argument("--print-name", action="store_true", help="only print the name that the image would have")
     options = parser.parse_args(arguments)
-    name = options.name or image_name(options.runtime, options.packages)
+    entries = runtime_entries(options.runtime)
+    name = options.name or name_of(entries, options.packages)
     if not options.print_name:
         if options.out is None:
             parser.error("--out is needed to build an image")
         build(
-            options.runtime,
+            entries,
             options.out,
             name=name,
             package_list=options.packages,

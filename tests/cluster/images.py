@@ -49,8 +49,12 @@ def launcher_name(runtime: Path) -> str:
 
 
 def launcher_image(runtime: Path) -> Path:
-    """Return the archive of the launcher image: the packages' layer and one with the runtime (a tree or an archive)."""
-    name = launcher_name(runtime)
+    """Return the archive of the launcher image: the packages' layer and one with the runtime (a tree or an archive).
+
+    Its name is build_image.names_in(archive): launcher_name reads the tree again, which may have changed meanwhile.
+    """
+    entries = build_image.runtime_entries(runtime)
+    name = build_image.name_of(entries, build_image.HERE / "packages.txt")
     base = launcher_layer()
 
     def build(out: Path) -> None:

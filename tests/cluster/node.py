@@ -16,6 +16,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import final
 
+from ansible_collections.vfio.passthrough.files.launcher import build_image
+
 from ..harness.say import step
 from . import binaries, images, settings
 from .controlplane import LOOPBACK, ControlPlane
@@ -119,10 +121,11 @@ class NativeNode:
         """Kill the kubelet and leave it dead; start_kubelet brings it back."""
         self._stop_kubelet(signal.SIGKILL)
 
-    def import_image(self, archive: Path) -> None:
-        """Load a docker archive; pods use it with imagePullPolicy Never."""
+    def import_image(self, archive: Path) -> str:
+        """Load a docker archive and return the name in it; pods use that with imagePullPolicy Never."""
         how = [] if self.snapshotter == "overlayfs" else ["--local", f"--snapshotter={self.snapshotter}"]
         self.ctr("images", "import", *how, str(archive))
+        return build_image.names_in(archive)[0]
 
     def ctr(self, *arguments: str) -> str:
         """Return what containerd's own client prints, in the namespace that the kubelet uses."""

@@ -67,6 +67,7 @@ def test_archive_names_its_layers_by_their_sums(tmp_path: Path) -> None:
     assert config["config"] == {"Env": ["A=b"], "Entrypoint": ["p"], "User": "107:107"}
     sums = [f"sha256:{hashlib.sha256(contents[layer]).hexdigest()}" for layer in manifest["Layers"]]
     assert config["rootfs"]["diff_ids"] == sums
+    assert build_image.names_in(out) == ["localhost/x:1"]
     assert not list(tmp_path.glob(".x.tar*"))
 
 
@@ -86,8 +87,8 @@ def test_mirror_is_that_of_the_machine(tmp_path: Path, file: str, text: str, mir
 
 
 def test_launcher_image_runs_the_runtime_and_libvirt_as_its_user(control_plane: ControlPlane, native_node: NativeNode) -> None:
-    native_node.import_image(images.launcher_image(RUNTIME))
-    manifest = pod("launcher", ["sh", "-c", PROBE], image=images.launcher_name(RUNTIME), node=native_node.name, user=107)
+    name = native_node.import_image(images.launcher_image(RUNTIME))
+    manifest = pod("launcher", ["sh", "-c", PROBE], image=name, node=native_node.name, user=107)
     control_plane.apply(manifest)
     wait_for_phase(control_plane, "launcher", "Succeeded", "Failed")
     lines = native_node.pod_log("default", "launcher", "main").splitlines()

@@ -11,6 +11,7 @@ import ast
 import json
 import re
 import sys
+import textwrap
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -24,19 +25,39 @@ ROOT = Path(__file__).resolve().parents[2]
 SITE = "https://github.com/vfio-passthrough/vfio.passthrough/blob/main"
 RECORDING = "docs/chain.json"
 MARKUP = re.compile(r"\b(?:RV|[OVCMIBEP])\(([^()]*(?:\([^()]*\)[^()]*)*)\)")
-DECLARED = [{"resource": "nvidia.com/AD102_GEFORCE_RTX_4090", "select": {"id": "10de:2684"}}]
-# what a reader sets first; the pages show it as a play
-EXAMPLES: dict[str, dict[str, Any]] = {
-    "host": {"host_devices": DECLARED, "host_reboot_ok": True},
-    "runtime": {"runtime_manage_packages": True},
-    "device_plugin": {"device_plugin_devices": DECLARED},
-    "launcher": {
-        "launcher_image": "localhost/vfio-passthrough-launcher:1.0.0",
-        "launcher_archive": "launcher.tar",
-        "launcher_ctr": ["k3s", "ctr", "--namespace", "k8s.io"],
-    },
-    "verify": {"verify_wait": 120},
+# what a reader sets first, as the variables of a play
+EXAMPLES = {
+    "host": """
+host_devices:
+  - resource: nvidia.com/AD102_GEFORCE_RTX_4090
+    select: {id: "10de:2684"}
+host_reboot_ok: true
+host_kubeconfig: ~/.kube/config
+""",
+    "runtime": """
+runtime_manage_packages: true
+""",
+    "device_plugin": """
+device_plugin_devices:
+  - resource: nvidia.com/AD102_GEFORCE_RTX_4090
+    select: {id: "10de:2684"}
+""",
+    "launcher": """
+launcher_image: localhost/vfio-passthrough-launcher:1.0.0
+launcher_archive: launcher.tar
+launcher_ctr: [k3s, ctr, --namespace, k8s.io]
+""",
+    "verify": """
+verify_wait: 120
+""",
 }
+PLAY = """- name: Use role {role}
+  hosts: workers
+  gather_facts: false
+  roles:
+    - role: vfio.passthrough.{role}
+      vars:
+"""
 
 
 def plain(text: Any) -> str:
@@ -85,15 +106,7 @@ def options_of(options: Mapping[str, Any]) -> str:
 
 def example(role: str) -> str:
     """Return a play that uses the role."""
-    play = [
-        {
-            "name": f"Use role {role}",
-            "hosts": "workers",
-            "gather_facts": False,
-            "roles": [{"role": f"vfio.passthrough.{role}", "vars": EXAMPLES[role]}],
-        }
-    ]
-    return f"```yaml\n{yaml.safe_dump(play, sort_keys=False)}```"
+    return f"```yaml\n{PLAY.format(role=role)}{textwrap.indent(EXAMPLES[role].lstrip(), ' ' * 8)}```"
 
 
 def role_page(role: Path) -> str:

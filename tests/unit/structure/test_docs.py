@@ -5,6 +5,7 @@ from __future__ import annotations
 import xml.etree.ElementTree as ET
 from pathlib import Path
 
+import yaml
 from ansible_collections.vfio.passthrough.tests.harness import docs
 from ansible_collections.vfio.passthrough.tests.harness.chain_svg import draw
 
@@ -47,7 +48,11 @@ argument_specs:
 def test_every_role_has_an_example_of_its_own_variables() -> None:
     roles = {path.parents[1].name for path in docs.ROOT.glob("roles/*/meta/argument_specs.yml")}
     assert set(docs.EXAMPLES) == roles
-    assert not [name for role, given in docs.EXAMPLES.items() for name in given if not name.startswith(f"{role}_")]
+    for role, text in docs.EXAMPLES.items():
+        [play] = yaml.safe_load(docs.example(role).strip("`").removeprefix("yaml"))
+        [used] = play["roles"]
+        assert used["vars"] == yaml.safe_load(text)
+        assert set(used["vars"]) <= set(yaml.safe_load((docs.ROOT / f"roles/{role}/defaults/main.yml").read_text(encoding="utf-8")))
 
 
 def test_every_module_is_on_the_page() -> None:

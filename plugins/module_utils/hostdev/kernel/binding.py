@@ -114,8 +114,9 @@ def _give_back(number: str, names: Sequence[str], formers: Mapping[str, Former],
     arriving = sorted(moving, key=lambda name: (formers[name].part != SELECTED, name))
     for name in arriving:
         former = formers[name]
-        if former.driver:
-            steps.append(Step(LOAD, name, former.modalias or present[name].modalias, f"{former.driver} may not be loaded in this boot"))
+        modalias = former.modalias or present[name].modalias
+        if modalias:
+            steps.append(Step(LOAD, name, modalias, f"{former.driver or 'its native driver'} may not be loaded in this boot"))
         steps.append(Step(PROBE, name, former.driver, f"{former.driver or 'its native driver'} takes it back"))
     wanted = {name: formers[name].driver for name in moving}
     return Move(f"group {number}", tuple(steps), wanted, {})

@@ -57,18 +57,18 @@ def _lines(functions: Iterable[Function]) -> list[str]:
 
 
 def _rule(one: Function) -> str:
-    parts = (
+    match = (
         'ACTION=="add"',
         'SUBSYSTEM=="pci"',
         f'KERNEL=="{one.address}"',
         f'ATTR{{vendor}}=="0x{one.vendor}"',
         f'ATTR{{device}}=="0x{one.device}"',
         'TEST=="iommu_group"',
-        f'ATTR{{driver_override}}="{VFIO_PCI}"',
-        f'RUN{{builtin}}+="kmod load {VFIO_PCI}"',
-        f'RUN+="{HELPER} rescue {one.address}"',
     )
-    return ", ".join(parts) + "\n"
+    bind = (f'ATTR{{driver_override}}="{VFIO_PCI}"', f'RUN{{builtin}}+="kmod load {VFIO_PCI}"')
+    # the rule may be copied into an initramfs, the helper is not
+    rescue = (f'TEST=="{HELPER}"', f'RUN+="{HELPER} rescue {one.address}"')
+    return ", ".join((*match, *bind)) + "\n" + ", ".join((*match, *rescue)) + "\n"
 
 
 def _helper(functions: Sequence[Function]) -> str:

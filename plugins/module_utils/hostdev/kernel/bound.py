@@ -9,6 +9,7 @@ from typing import Any, Optional
 from ..device.address import Address
 from ..device.declaration import Declaration, Entry
 from ..device.faults import Absent, Fault, Refused, Timeout, Unsupported
+from ..device.pci import VFIO_PCI
 from ..root import Root
 from .apply import bind, load_vfio
 from .binding import Move, plan_binding
@@ -70,7 +71,8 @@ def plan_bound(root: Root, declaration: Declaration, wishes: Wishes) -> BoundPla
     record = read_record(root)
     facts = MachineFacts(root, record.known())
     claims = read_claims(root, declaration, facts)
-    functions = [function for claim in claims for function in claim.functions]
+    # what another VFIO or vGPU driver serves is somebody else's doing, at boot too
+    functions = [one for claim in claims for one in claim.functions if one.driver == VFIO_PCI or not one.is_usable]
     layout = {address: one.group for address, one in record.functions.items() if one.group}
     verdict = read_iommu(root, [claim.primary for claim in claims], layout=layout)
     after = with_claims(root, record, claims)

@@ -12,8 +12,9 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Optional
 
 from ..device.faults import Fault, Unsupported
-from ..device.pci import VFIO_PCI
+from ..device.pci import VFIO_PCI, Function
 from ..root import Root, read_text, remove_file, write_file
+from .boot_files import RULES
 from .claims import Claim
 from .facts import MachineFacts
 
@@ -106,20 +107,27 @@ def write_record(root: Root, record: Record) -> None:
     write_file(place, json.dumps(document, indent=2, sort_keys=True) + "\n", 0o600)
 
 
+def _as_found(one: Function, serial: str, bound_by_us: bool) -> Former:
+    """A record that was lost cannot name the driver any more, but our own rule tells that the binding is ours."""
+    pre_bound = one.driver == VFIO_PCI and not bound_by_us
+    override = one.override if pre_bound or one.override != VFIO_PCI else ""
+    driver = one.driver if pre_bound or one.driver != VFIO_PCI else ""
+    return Former(one.id, driver, override, pre_bound, serial, modalias=one.modalias)
+
+
 def with_claims(root: Root, record: Record, claims: tuple[Claim, ...]) -> Record:
     """Return the record with the functions of the claims added as they are now; what is known already stays as it was.
 
     A different card at a known address is a new function: the old entry says nothing about it.
     """
     facts = MachineFacts(root)
+    at_boot = read_text(root.at(RULES)) or ""
     functions = dict(record.functions)
     for claim in claims:
         for member in claim.members:
             address, one = str(member.address), member.function
             known = functions.get(address)
             if known is None or known.id != one.id:
-                ours = one.driver == VFIO_PCI
-                override = "" if one.override == VFIO_PCI and not ours else one.override
-                known = Former(one.id, one.driver, override, ours, facts.serial_of(member.address), modalias=one.modalias)
+                known = _as_found(one, facts.serial_of(member.address), bound_by_us=address in at_boot)
             functions[address] = replace(known, resource=claim.resource, group=one.iommu_group or known.group, part=member.part)
     return replace(record, functions=functions)

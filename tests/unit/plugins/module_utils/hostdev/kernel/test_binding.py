@@ -244,3 +244,30 @@ def test_a_card_that_does_not_come_back_is_reported_and_stays_recorded(tmp_path:
     kernel.natives["0000:02:00.0"] = "nvidia"
     assert back(kernel)["reboot_required"] is False
     assert drivers(kernel) == NATIVE
+
+
+def test_a_lost_record_does_not_make_our_binding_somebody_elses(tmp_path: Path) -> None:
+    kernel = demo_host(tmp_path)
+    run(kernel)
+    (tmp_path / PLACE.lstrip("/")).unlink()
+    run(kernel)
+    back(kernel)
+    assert drivers(kernel) == NATIVE
+
+
+def test_another_card_at_a_recorded_address_is_left_alone(tmp_path: Path) -> None:
+    kernel = demo_host(tmp_path)
+    run(kernel)
+    kernel.host.function("0000:02:00.0", "8086:1533", "020000", driver="igb")
+    result = back(kernel)
+    assert kernel.driver("0000:02:00.0") == "igb"
+    assert "0000:02:00.0: another card (8086:1533) is there now" in result["notes"]  # type: ignore[operator]
+
+
+def test_a_function_on_another_vfio_driver_is_neither_moved_nor_bound_at_boot(tmp_path: Path) -> None:
+    kernel = demo_host(tmp_path)
+    kernel.host.bind(kernel.host.folder_of("0000:01:00.0"), "nvgrace_gpu_vfio_pci")
+    (kernel.host.folder_of("0000:01:00.0") / "vfio-dev/vfio0").mkdir(parents=True)
+    run(kernel)
+    assert kernel.driver("0000:01:00.0") == "nvgrace_gpu_vfio_pci"
+    assert '"0000:01:00.0"' not in (tmp_path / "etc/udev/rules.d/40-vfio-passthrough.rules").read_text(encoding="ascii")

@@ -41,7 +41,7 @@ def do(kernel: FakeKernel, *functions: Function) -> list[list[str]]:
 
 
 def test_the_rule_checks_ids_and_group_and_has_a_rescue() -> None:
-    rule = next(one.text for one in boot_files([GPU]) if one.path.endswith(".rules")).splitlines()[-1]
+    rule, rescue = next(one.text for one in boot_files([GPU]) if one.path.endswith(".rules")).splitlines()[-2:]
     for part in (
         'ACTION=="add"',
         'KERNEL=="0000:01:00.0"',
@@ -50,9 +50,10 @@ def test_the_rule_checks_ids_and_group_and_has_a_rescue() -> None:
         'TEST=="iommu_group"',
         'ATTR{driver_override}="vfio-pci"',
         'RUN{builtin}+="kmod load vfio-pci"',
-        'boot-binding rescue 0000:01:00.0"',
     ):
         assert part in rule
+    assert 'boot-binding rescue 0000:01:00.0"' in rescue
+    assert rescue.startswith(rule.partition(", ATTR{driver_override}")[0])
 
 
 @pytest.mark.parametrize("text", [one.text for one in (*boot_files([GPU]), early_script("/x", [GPU])) if one.text.startswith("#!")])

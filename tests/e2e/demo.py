@@ -9,6 +9,7 @@ from pathlib import Path
 
 from ..cluster.controlplane import ControlPlane
 from ..harness.say import say, step
+from .chain import record
 from .line import AUDIOS, GPUS, RESOURCE, TREE, Line, start
 
 EXAMPLE = TREE / "examples/gpu-vm.yaml"
@@ -69,6 +70,7 @@ def run(line: Line) -> None:
     log = line.log("vm-gpu-vm")
     measured(log)
     insist(proven(log), "the guest did not prove its device")
+    say(f"hostdev explain, while the guest runs: {record(line)}")
 
     with step("delete the VM", "10 s"):
         insist(line.vm(EXAMPLE, "absent").code == 0, "the VM could not be deleted")

@@ -60,7 +60,7 @@ def _pod() -> Iterator[RealPod]:
         yield pod
     finally:
         if pod.process is not None and pod.process.poll() is None:
-            pod.process.kill()  # --kill-child ends the rest
+            os.kill(pod.pid(), signal.SIGKILL)  # the first process of its namespace takes all others with it
             pod.process.wait()
         shutil.rmtree(base)
 

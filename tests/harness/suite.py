@@ -63,7 +63,7 @@ PARTS: dict[str, Part] = {
     "unit": Part("20 s", pytest("unit", "tests/unit")),
     "sanity": Part("8 min cold, 2 min warm", sanity.run),
     "importer": Part("1 min", importer.run),
-    "cluster": Part("8 min cold, 2 min warm", pytest("cluster", "tests/cluster")),
+    "cluster": Part("8 min cold, 2 min warm", pytest("cluster", "tests/cluster", "tests/guest")),
     "vm": Part("15 min cold, 8 min warm", pytest("vm", "tests/vm", "tests/e2e")),
     "molecule": Part("6 min", molecule),
     "soak": Part("an hour", pytest("soak", "tests/soak")),

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Optional, Union
 
-PATIENCE = 300.0
+PATIENCE = 600.0  # twenty times a quiet boot: machines that run tests are busy
 
 
 def wait_for(what: str, ready: Callable[[], bool], alive: Callable[[], bool] = lambda: True, seconds: float = PATIENCE) -> None:

@@ -14,7 +14,7 @@ from typing import Any
 
 import yaml
 
-from ansible_collections.vfio.passthrough.files.launcher.build_image import Entry, write_image, write_layer
+from ansible_collections.vfio.passthrough.files.launcher.build_image import Entry, names_in, write_image, write_layer
 
 from ..cluster import images
 from ..cluster.controlplane import ControlPlane
@@ -70,7 +70,7 @@ class Line:
         self.inventory = work / "inventory"
         self.inventory.write_text(f"[hostdev]\n{worker.inventory_line()}\n", encoding="utf-8")
         self.archive = images.launcher_image(RUNTIME)
-        self.image = images.launcher_name(RUNTIME)
+        (self.image,) = names_in(self.archive)
         self.variables = work / "declaration.yml"
         self.declare(DECLARATION)
 

@@ -55,7 +55,10 @@ def parse(text: str) -> ast.Module:
 @cache
 def sources(folder: str) -> tuple[Source, ...]:
     """Return the Python files below a folder of the repository; none where it does not exist."""
-    found = sorted(path for path in (ROOT / folder).rglob("*.py") if "__pycache__" not in path.parts)
+    # ansible-test keeps whole virtual environments below tests/output
+    output = ROOT / "tests/output"
+    every = (path for path in (ROOT / folder).rglob("*.py") if "__pycache__" not in path.parts)
+    found = sorted(path for path in every if output not in path.parents)
     return tuple(Source(path.relative_to(ROOT).as_posix(), path.read_text(encoding="utf-8")) for path in found)
 
 

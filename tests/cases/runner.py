@@ -47,7 +47,9 @@ class Outcome:
 def same(got: Any, want: Any) -> None:
     """Raise AssertionError, showing both as JSON, unless equal."""
     if got != want:
-        raise AssertionError(f"got  {json.dumps(got, default=str, sort_keys=True)}\n      want {json.dumps(want, default=str, sort_keys=True)}")
+        raise AssertionError(
+            f"got  {json.dumps(got, default=str, sort_keys=True)}\n      want {json.dumps(want, default=str, sort_keys=True)}"
+        )
 
 
 def adapter_of(name: str) -> Optional[ModuleType]:

@@ -76,7 +76,7 @@ class ControlPlane:
         """Return the administrator's kubeconfig file for another place, say a VM (SLIRP_HOST)."""
         return self._kubeconfig(f"admin-{server_host}", *self.authority.issue("admin-there", "admin", "system:masters"), server_host)
 
-    def kubectl(self, *arguments: str, input: str | None = None, check: bool = True) -> str:  # noqa: A002 - as subprocess.run has it
+    def kubectl(self, *arguments: str, input: str | None = None, check: bool = True) -> str:
         """Return what kubectl prints; its message is in the error when it fails (check=False: then the empty text)."""
         command = [str(self.programs / "kubectl"), "--kubeconfig", str(self.kubeconfig), *arguments]
         done = subprocess.run(command, input=input, capture_output=True, text=True, check=False)

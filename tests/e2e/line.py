@@ -13,7 +13,6 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-
 from ansible_collections.vfio.passthrough.files.launcher.build_image import Entry, names_in, write_image, write_layer
 
 from ..cluster import images
@@ -96,6 +95,8 @@ class Line:
         """Make the worker a node and load the guest's image there."""
         install_node(self.worker, self.plane, NAME)
         import_image(self.worker, "/opt/bin/images/probe.tar")
+        # the image's first menu is not GRUB's own; what is compared before and after has to be
+        self.worker.ssh("update-grub 2>/dev/null")
 
     def play(self, playbook: str, *options: str, variables: dict[str, Any] | None = None, show: bool = False) -> Play:
         """Run a playbook of the collection as a user does; show copies its output to the terminal while it runs."""
@@ -154,9 +155,10 @@ class Line:
     def left_over(self) -> list[str]:
         """Return everything with our name that is on the worker: files, units, images."""
         found = self.worker.ssh("find /etc /usr/lib /usr/local /var/lib /run -xdev -name '*vfio-passthrough*' 2>/dev/null; true").split()
+        # layers of removed images are the container runtime's to forget
         units = self.worker.ssh("systemctl list-unit-files --no-legend 'vfio-passthrough*' | cut -d' ' -f1").split()
         names = self.worker.ssh("/opt/bin/ctr -n k8s.io images ls -q | grep vfio-passthrough-launcher || true").split()
-        return [one for one in (*found, *units, *names) if "/pods/" not in one]
+        return [one for one in (*found, *units, *names) if "/pods/" not in one and not one.startswith("/var/lib/containerd/")]
 
     def allocatable(self) -> str:
         """Return how many of the resource the node offers, as the API server says; "" when it never heard of it."""

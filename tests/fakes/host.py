@@ -21,7 +21,16 @@ class FakeHost:
     made: list[str] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        for folder in ("sys/bus/pci/devices", "sys/bus/pci/drivers", "sys/kernel/iommu_groups", "sys/class/iommu", "dev/vfio", "proc", "etc", "run"):
+        for folder in (
+            "sys/bus/pci/devices",
+            "sys/bus/pci/drivers",
+            "sys/kernel/iommu_groups",
+            "sys/class/iommu",
+            "dev/vfio",
+            "proc",
+            "etc",
+            "run",
+        ):
             (self.base / folder).mkdir(parents=True, exist_ok=True)
 
     @property

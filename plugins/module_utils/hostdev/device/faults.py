@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Dict
-
 
 class Fault(Exception):
     """A failure that the user can read and act upon.

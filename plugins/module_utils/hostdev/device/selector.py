@@ -82,7 +82,7 @@ def parse_id(value: object, position: str) -> str:
     """
     text = text_of(value, position)
     sides = [side.strip().lower() for side in text.split(":")]
-    plain = ":".join(side[2:] if side.startswith("0x") else side for side in sides)
+    plain = ":".join(side.removeprefix("0x") for side in sides)
     if not _ID.fullmatch(plain):
         raise refuse(
             position, text, "not VENDOR:DEVICE of four hexadecimal digits each", "write it as lspci -n prints it, for example 10de:2684"
@@ -123,7 +123,7 @@ def _parse_address(value: object, position: str) -> Address:
 
 def _parse_class(value: object, position: str) -> str:
     text = text_of(value, position).lower()
-    plain = text[2:] if text.startswith("0x") else text
+    plain = text.removeprefix("0x")
     if not _CLASS.fullmatch(plain):
         raise refuse(position, value, "not two, four or six hexadecimal digits", 'for example "0300", in quotes')
     return plain

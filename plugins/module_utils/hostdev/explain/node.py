@@ -10,6 +10,7 @@ from typing import Any, Optional
 from ..device.declaration import Declaration, Entry
 from ..device.faults import Fault
 from ..device.inventory import NO_IOMMU_GROUP, Inventory, Skipped, Unit
+from ..kernel.bootloader import next_words
 from ..kernel.inventory import read_inventory
 from ..kernel.iommu import Verdict, read_iommu
 from ..kube.podresources import Kubelet, read_kubelet
@@ -132,7 +133,7 @@ def read_facts(root: Root, declaration: Declaration, image: str = "", ctr: Seque
         fault = error.cause
     return NodeFacts(
         inventory=inventory,
-        verdict=read_iommu(root, [unit.primary for unit in inventory.units]),
+        verdict=read_iommu(root, [unit.primary for unit in inventory.units], next_words(root)),
         plugin=_plugin_state(root),
         kubelet=kubelet,
         kubelet_fault=fault,

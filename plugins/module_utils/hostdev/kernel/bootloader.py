@@ -121,3 +121,10 @@ def loader_of(root: Root, managed: Sequence[Loader] = MANAGED) -> Loader:
     return Unmanaged(
         "unknown", _UNKNOWN if not entries(root.at("/boot/grub")) else "the arguments that really start this kernel (it was not GRUB)"
     )
+
+
+def next_words(root: Root) -> list[str] | None:
+    """Return the words of the line that the next boot gets, None where the boot loader is not one that is read."""
+    boot = loader_of(root).observe(root)
+    entry = boot.default or next(iter(boot.normal), None)
+    return [word.text for word in entry.line] if entry else None

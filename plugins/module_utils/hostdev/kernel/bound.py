@@ -13,6 +13,7 @@ from ..device.pci import VFIO_PCI
 from ..root import Root
 from .apply import bind, load_vfio
 from .binding import Move, plan_binding
+from .bootloader import next_words
 from .claims import Claim, read_claims, unmatched
 from .facts import MachineFacts
 from .iommu import Verdict, read_iommu
@@ -74,7 +75,7 @@ def plan_bound(root: Root, declaration: Declaration, wishes: Wishes) -> BoundPla
     # what another VFIO or vGPU driver serves is somebody else's doing, at boot too
     functions = [one for claim in claims for one in claim.functions if one.driver == VFIO_PCI or not one.is_usable]
     layout = {address: one.group for address, one in record.functions.items() if one.group}
-    verdict = read_iommu(root, [claim.primary for claim in claims], layout=layout)
+    verdict = read_iommu(root, [claim.primary for claim in claims], next_words(root), layout=layout)
     after = with_claims(root, record, claims)
     moves = plan_binding(claims, after.functions)
     may_move = wishes.now and verdict.active

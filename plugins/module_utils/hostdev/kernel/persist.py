@@ -10,7 +10,7 @@ from typing import Any, Optional
 from ..device.faults import Fault
 from ..device.pci import VFIO_PCI, Function
 from ..root import Root, entries, read_text, remove_file, write_file
-from .boot_files import HELPER, MODULES, RULES, STATE, UNIT, WANTS, OwnFile, boot_files, early_script
+from .boot_files import HELPER, MODULES, RULES, STATE, UNIT, UNIT_NAME, WANTS, OwnFile, boot_files, early_script
 from .initramfs import TOOLS, Image, Tool, builtin_modules, find_tool, keep_listings, modules_of, read_images, regenerate
 
 # the wants link goes before the unit that it points to
@@ -74,6 +74,9 @@ def plan_persistence(root: Root, functions: Sequence[Function]) -> Persistence:
 
 def apply_persistence(root: Root, plan: Persistence) -> None:
     """Write and delete the files, tell udev and systemd, make the initramfs anew."""
+    if any(change.path == UNIT and change.after is None for change in plan.changes):
+        # a unit that stays active after its file went keeps marks below /run/systemd
+        _tell(root, ["systemctl", "stop", UNIT_NAME])
     for change in plan.changes:
         _apply(root, change)
     touched = {change.path for change in plan.changes}

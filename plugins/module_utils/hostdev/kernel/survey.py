@@ -9,6 +9,7 @@ from ..device.address import Address
 from ..device.declaration import Declaration
 from ..device.pci import Function
 from ..root import Root
+from .bootloader import next_words
 from .bound import describe
 from .claims import read_claims, unmatched
 from .facts import MachineFacts
@@ -30,7 +31,7 @@ def survey(root: Root, declaration: Declaration, management: Iterable[str] = ())
         "functions": describe(root, claims, record) if declaration.entries else everything(root),
         "refused": [one.as_dict() for one in refusals(claims, read_scene(root, claims, management))],
         "missing": [entry.position for entry in unmatched(root, declaration, facts)],
-        "iommu": read_iommu(root, [claim.primary for claim in claims], layout=layout).as_dict(),
+        "iommu": read_iommu(root, [claim.primary for claim in claims], next_words(root), layout=layout).as_dict(),
     }
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pytest
-
 from ansible_collections.vfio.passthrough.plugins.module_utils.hostdev.device.address import Address
 from ansible_collections.vfio.passthrough.plugins.module_utils.hostdev.device.faults import Refused
 

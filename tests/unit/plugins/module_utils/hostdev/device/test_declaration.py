@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-
 from ansible_collections.vfio.passthrough.plugins.module_utils.hostdev.device.address import Address
 from ansible_collections.vfio.passthrough.plugins.module_utils.hostdev.device.declaration import parse_declaration
 from ansible_collections.vfio.passthrough.plugins.module_utils.hostdev.device.faults import Refused
@@ -14,7 +13,15 @@ GPU = {"resource": "nvidia.com/A10", "select": {"id": "10de:2236"}}
 
 
 def test_all_keys_of_an_entry() -> None:
-    select = {"id": "0x10DE:0x2236", "address": "0000:65:00.0", "class": "0302", "slot": "3", "serial": "AB", "numa_node": 1, "driver": "nvidia"}
+    select = {
+        "id": "0x10DE:0x2236",
+        "address": "0000:65:00.0",
+        "class": "0302",
+        "slot": "3",
+        "serial": "AB",
+        "numa_node": 1,
+        "driver": "nvidia",
+    }
     (entry,) = parse_declaration([{"resource": "nvidia.com/A10", "select": select, "functions": "all", "allow": ["console"]}]).entries
     (selector,) = entry.selectors
     assert selector.id == "10de:2236"

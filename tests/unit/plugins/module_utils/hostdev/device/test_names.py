@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import pytest
-
 from ansible_collections.vfio.passthrough.plugins.module_utils.hostdev.device import names
 from ansible_collections.vfio.passthrough.plugins.module_utils.hostdev.device.faults import Refused
 
@@ -33,7 +32,21 @@ def test_two_names_of_one_variable_are_refused_by_both_names(pair: tuple[str, st
     assert all(name in str(caught.value) for name in pair)
 
 
-@pytest.mark.parametrize("resource", ["gpu", "a/b/c", "UPPER.com/x", "kubernetes.io/x", "x.kubernetes.io/y", "a.com/" + "x" * 64, "a.com/-x", "a.com/", "/x", "requests.x/y"])
+@pytest.mark.parametrize(
+    "resource",
+    [
+        "gpu",
+        "a/b/c",
+        "UPPER.com/x",
+        "kubernetes.io/x",
+        "x.kubernetes.io/y",
+        "a.com/" + "x" * 64,
+        "a.com/-x",
+        "a.com/",
+        "/x",
+        "requests.x/y",
+    ],
+)
 def test_resource_names_that_kubernetes_refuses(resource: str) -> None:
     with pytest.raises(Refused, match="here"):
         names.check_resource(resource, "here")

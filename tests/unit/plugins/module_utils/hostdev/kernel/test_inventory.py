@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-
 from ansible_collections.vfio.passthrough.plugins.module_utils.hostdev.device.address import Address
 from ansible_collections.vfio.passthrough.plugins.module_utils.hostdev.device.declaration import Declaration, parse_declaration
 from ansible_collections.vfio.passthrough.plugins.module_utils.hostdev.device.faults import Absent
@@ -60,10 +59,12 @@ def test_variant_drivers_are_usable_once_they_registered_a_vfio_device(tmp_path:
     assert ([unit.group for unit in inventory.units], inventory.skipped) == (["1", "2"], ())
 
 
-@pytest.mark.parametrize("given", [{"slot": "4"}, {"serial": "00-01-02-03-04-05-06-07"}, {"driver": "nvidia"}, {"numa_node": 0}, {"class": "03"}])
+@pytest.mark.parametrize(
+    "given", [{"slot": "4"}, {"serial": "00-01-02-03-04-05-06-07"}, {"driver": "nvidia"}, {"numa_node": 0}, {"class": "03"}]
+)
 def test_keys_beyond_the_id(host: FakeHost, given: dict[str, object]) -> None:
     host.write("/sys/bus/pci/slots/4/address", "0000:01:00\n")
-    capability = bytes.fromhex("03000100" "07060504" "03020100")
+    capability = bytes.fromhex("030001000706050403020100")
     (host.folder_of("0000:01:00.0") / "config").write_bytes(b"\0" * 0x100 + capability)
     facts = MachineFacts(host.root, {"0000:01:00.0": {"driver": "nvidia"}})
     found = find(host.root, declare({"id": "10de:2684", **given}), facts)

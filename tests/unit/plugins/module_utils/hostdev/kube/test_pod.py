@@ -6,7 +6,6 @@ import json
 from typing import Any
 
 import pytest
-
 from ansible_collections.vfio.passthrough.plugins.module_utils.hostdev.device.faults import Refused, Unsupported
 from ansible_collections.vfio.passthrough.plugins.module_utils.hostdev.kube import pod
 from ansible_collections.vfio.passthrough.plugins.module_utils.hostdev.kube.overhead import overhead

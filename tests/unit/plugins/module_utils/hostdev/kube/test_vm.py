@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-
 from ansible_collections.vfio.passthrough.plugins.module_utils.hostdev.device.faults import Busy, Fault, Timeout
 from ansible_collections.vfio.passthrough.plugins.module_utils.hostdev.kube import vm
 from ansible_collections.vfio.passthrough.plugins.module_utils.hostdev.kube.pod import PodSettings, instance_of

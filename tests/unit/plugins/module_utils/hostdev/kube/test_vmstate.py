@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-
 from ansible_collections.vfio.passthrough.plugins.module_utils.hostdev.kube.vmstate import pending_reasons, state_of, workloads
 from ansible_collections.vfio.passthrough.tests.fakes.cluster import node
 

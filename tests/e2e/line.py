@@ -137,6 +137,12 @@ class Line:
         """Run release_devices.yml."""
         return self.play("release_devices", show=show)
 
+    def chain(self) -> str:
+        """Return the node's own table of every declared device."""
+        return self.worker.ssh(
+            f"/usr/local/sbin/hostdev explain --launcher-image {self.image} --ctr '/opt/bin/ctr --namespace k8s.io'", check=False
+        )
+
     # -- looks from outside, by ssh and by the API server, not through the product -----------------------------------
 
     def drivers(self, addresses: Sequence[str]) -> list[str]:

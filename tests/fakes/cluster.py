@@ -58,12 +58,11 @@ class FakeCluster:
         return [pod for pod in self.pod_list.values() if not node or pod["spec"].get("nodeName") == node]
 
 
-def node(name: str, ready: bool = True, cordoned: bool = False, **allocatable: str) -> dict[str, Any]:
-    """Return a Node object; allocatable by resource name with "__" for "/" and "_" for "."."""
-    resources = {key.replace("__", "/", 1): value for key, value in allocatable.items()}
+def node(name: str, allocatable: dict[str, str] | None = None, *, ready: bool = True, cordoned: bool = False) -> dict[str, Any]:
+    """Return a Node object; allocatable by resource name."""
     conditions = [{"type": "Ready", "status": "True" if ready else "False", "reason": "KubeletReady" if ready else "KubeletNotReady"}]
     return {
         "metadata": {"name": name},
         "spec": {"unschedulable": True} if cordoned else {},
-        "status": {"allocatable": resources, "conditions": conditions},
+        "status": {"allocatable": dict(allocatable or {}), "conditions": conditions},
     }

@@ -45,13 +45,13 @@ function savedefault {
 OTHERS = """\
 ### BEGIN /etc/grub.d/20_memtest86+ ###
 menuentry 'Memory test (memtest86+x64.bin)' {
-	linux	/boot/memtest86+x64.bin
+\tlinux\t/boot/memtest86+x64.bin
 }
 ### END /etc/grub.d/20_memtest86+ ###
 ### BEGIN /etc/grub.d/30_os-prober ###
 menuentry 'Fedora Linux 40 (on /dev/sdb2)' --class fedora $menuentry_id_option 'osprober-gnulinux-simple-77' {
-	linux /boot/vmlinuz-6.8.5 root=/dev/sdb2 ro iommu=off
-	initrd /boot/initramfs-6.8.5.img
+\tlinux /boot/vmlinuz-6.8.5 root=/dev/sdb2 ro iommu=off
+\tinitrd /boot/initramfs-6.8.5.img
 }
 ### END /etc/grub.d/30_os-prober ###
 """

@@ -7,10 +7,17 @@ against a real kernel.
 from __future__ import annotations
 
 import os
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from ansible_collections.vfio.passthrough.plugins.module_utils.hostdev.root import Root
+from ansible_collections.vfio.passthrough.plugins.module_utils.hostdev.device.faults import Absent
+from ansible_collections.vfio.passthrough.plugins.module_utils.hostdev.root import Done, Root
+
+
+def no_programs(command: Sequence[str], timeout: float) -> Done:
+    """Answer as a machine on which nothing is installed."""
+    raise Absent(what="run a command", subject=command[0], cause=f"a made host has no programs (asked for within {timeout:g} s)")
 
 
 @dataclass
@@ -35,8 +42,8 @@ class FakeHost:
 
     @property
     def root(self) -> Root:
-        """Return the Root over this tree."""
-        return Root(base=self.base)
+        """Return the Root over this tree; it has no programs, so that no test asks the machine that it runs on."""
+        return Root(base=self.base, runner=no_programs)
 
     def write(self, path: str, text: str) -> Path:
         """Write a file of the machine ("/proc/cmdline") and return where it is."""

@@ -56,6 +56,9 @@ BAD: list[tuple[Check, str, str]] = [
     (style.annotation_faults, "x.py", "def f(a: int):\n    pass\n"),
     (style.mark_faults, "x.py", f"x = 1  # {'todo'.upper()} later\n"),
     (style.mark_faults, "x.py", "import os  # pylint: disable=x\n"),
+    (style.mark_faults, "x.py", "subprocess.run(  # pylint: disable=ansible-bad-function\n)"),
+    (style.mark_faults, "root.py", "subprocess.run(  # pylint: disable=ansible-bad-function,x\n)"),
+    (style.mark_faults, "root.py", "subprocess.call(  # pylint: disable=ansible-bad-function\n)"),
     (style.mark_faults, "x.py", "raise NotImplementedError\n"),
 ]
 

@@ -27,7 +27,7 @@ def test_all_keys_of_an_entry() -> None:
     assert selector.id == "10de:2236"
     assert selector.address == Address(0, 0x65, 0, 0)
     assert (selector.class_code, selector.slot, selector.serial, selector.numa_node, selector.driver) == ("0302", "3", "AB", 1, "nvidia")
-    assert (entry.functions, entry.allow, entry.position) == ("all", {"console"}, "hostdev_devices[0]")
+    assert (entry.functions, entry.allow, entry.position) == ("all", frozenset({"console"}), "hostdev_devices[0]")
 
 
 def test_a_list_of_maps_means_any_of_them() -> None:

@@ -104,7 +104,7 @@ def test_half_a_line_is_not_waited_for_and_hinders_nobody(desk: Desk) -> None:
 
 def test_a_flood_is_attended_to_few_at_a_time(desk: Desk) -> None:
     desk.pause.clear()
-    peers = [socket.socket(socket.AF_UNIX) for _ in range(12)]
+    peers = [socket.socket(socket.AF_UNIX) for dummy in range(12)]
     for one in peers:
         one.connect(desk.path)
         one.sendall(encode_request(Request(0)))

@@ -75,7 +75,7 @@ def test_wait_ends_when_the_guest_runs_and_absent_when_the_pod_is_gone() -> None
 
 
 def test_a_pending_vm_says_what_each_node_has() -> None:
-    cluster = FakeCluster([node("w", **{GPU: "0"}), node("x")])
+    cluster = FakeCluster([node("w", {GPU: "0"}), node("x")])
     bring(cluster, "present", vmi())
     with pytest.raises(Timeout) as caught:
         vm.wait(cluster, vmi(), SETTINGS, "present", 0)
@@ -96,7 +96,7 @@ def test_a_pod_deleted_by_others_is_not_waited_for() -> None:
         ("always", [], True),
         ("never", [], False),
         ("auto", [node("w")], True),
-        ("auto", [node("w", **{"devices.kubevirt.io/kvm": "1k"})], False),
+        ("auto", [node("w", {"devices.kubevirt.io/kvm": "1k"})], False),
     ],
 )
 def test_emulation_is_what_is_wished_or_what_the_nodes_offer(wish: str, nodes: list[dict[str, Any]], emulated: bool) -> None:

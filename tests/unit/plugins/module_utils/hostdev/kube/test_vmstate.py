@@ -70,10 +70,10 @@ def test_no_pod_and_a_pod_on_its_way_out() -> None:
 
 def test_every_node_says_what_it_has_and_why_it_has_none() -> None:
     nodes = [
-        node("full", **{GPU: "2"}),
-        node("empty", **{GPU: "0"}),
+        node("full", {GPU: "2"}),
+        node("empty", {GPU: "0"}),
         node("other", cordoned=True),
-        node("down", ready=False, **{GPU: "1"}),
+        node("down", {GPU: "1"}, ready=False),
     ]
     lines = pending_reasons({GPU: 1}, nodes, [pod("a", "full"), pod("b", "full"), pod("done", "full", "Succeeded")])
     assert lines[0] == f"full: {GPU}: 2 allocatable, 2 in use, held by default/a, default/b, 1 wanted"

@@ -23,7 +23,7 @@ def woken(waker: Waker, seconds: float = 10.0) -> bool:
 
 def test_what_is_set_while_nobody_waits_is_one_wake() -> None:
     waker = Waker()
-    for _ in range(70000):  # more than a pipe holds: setting never blocks
+    for dummy in range(70000):  # more than a pipe holds: setting never blocks
         waker.set()
     waker.wait(60, time.monotonic())
     assert not woken(waker, 0)

@@ -16,6 +16,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from ansible_collections.vfio.passthrough.plugins.module_utils.hostdev.kube.podresources import read_kubelet
+from ansible_collections.vfio.passthrough.plugins.module_utils.hostdev.root import Root
 from ansible_collections.vfio.passthrough.tests.cluster.controlplane import ControlPlane
 from ansible_collections.vfio.passthrough.tests.cluster.node import NativeNode
 from ansible_collections.vfio.passthrough.tests.cluster.pods import pod, wait_for_phase
@@ -206,3 +208,16 @@ def test_a_node_that_goes_and_returns(plugin: Plugin, control_plane: ControlPlan
     make_node(plugin.host, "16", 3)
     make_node(plugin.host, "17", 5)
     wait_until("two units", lambda: counts(control_plane, native_node) == ("2", "2"))
+
+
+@pytest.mark.usefixtures("plugin")
+def test_the_kubelet_tells_what_may_be_given_and_who_holds_it(control_plane: ControlPlane, native_node: NativeNode) -> None:
+    wait_until("two units", lambda: counts(control_plane, native_node) == ("2", "2"))
+    socket = str(native_node.kubelet_folder / "pod-resources/kubelet.sock")
+    control_plane.apply(pod("holds", ["sleep", "1000"], resources={RESOURCE: "1"}, node=native_node.name, user=107))
+    wait_for_phase(control_plane, "holds", "Running")
+    told = read_kubelet(Root(), socket)
+    control_plane.kubectl("delete", "pod", "holds", "--wait=true", "--grace-period=1")
+    assert told.allocatable[RESOURCE] == {"16", "17"}
+    ((resource, unit),) = told.holders
+    assert (resource, told.holders[resource, unit], unit in {"16", "17"}) == (RESOURCE, "default/holds", True)

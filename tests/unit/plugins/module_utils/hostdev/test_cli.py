@@ -1,0 +1,97 @@
+"""The program hostdev: what its commands print, and how faults end."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import yaml
+from ansible_collections.vfio.passthrough.plugins.module_utils.hostdev import cli
+from ansible_collections.vfio.passthrough.plugins.module_utils.hostdev.device.version import __version__
+from ansible_collections.vfio.passthrough.tests.fakes.host import FakeHost
+
+TREE = Path(__file__).parents[5]
+EXAMPLE = str(TREE / "examples/gpu-vm.yaml")
+VARIABLE = "PCI_RESOURCE_NVIDIA_COM_AD102_GEFORCE_RTX_4090"
+
+
+@pytest.fixture
+def config(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    host = FakeHost(tmp_path / "host")
+    host.function("0000:01:00.0", driver="vfio-pci", group="16")
+    host.function("0000:02:00.0", driver="nvidia", group="17")
+    monkeypatch.setattr(cli, "Root", lambda: host.root)
+    file = tmp_path / "devices.json"
+    file.write_text(json.dumps({"devices": [{"resource": "nvidia.com/GPU", "select": {"id": "10de:2684"}}]}), encoding="utf-8")
+    return file
+
+
+def test_devices_gives_a_reason_for_each_that_is_not_offered(config: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["devices", "--config", str(config)]) == 0
+    head, unit, skipped = capsys.readouterr().out.splitlines()
+    assert head.split() == ["ADDRESS", "RESOURCE", "GROUP", "STATE", "WHY"]
+    assert unit.split() == ["0000:01:00.0", "nvidia.com/GPU", "16", "Healthy"]
+    assert skipped.split()[3:] == ["not-bound", "bound", "to", "the", "host's", "driver", "nvidia"]
+
+
+def test_devices_as_json(config: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["devices", "--config", str(config), "--format", "json"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert [unit["group"] for unit in told["units"]] == ["16"]
+    assert [one["reason"] for one in told["skipped"]] == ["not-bound"]
+
+
+def test_explain_ends_with_3_while_something_is_broken(config: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["explain", "--config", str(config), "--format", "json"]) == 3
+    told = json.loads(capsys.readouterr().out)
+    assert told["arrived"] == 0
+    assert len(told["broken"]) == len(told["chains"]) == 2
+
+
+def test_domain_takes_the_addresses_from_the_environment(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setenv(VARIABLE, "0000:65:00.0")
+    assert cli.main(["domain", EXAMPLE, "--emulation", "always"]) == 0
+    text = capsys.readouterr().out
+    assert '<domain type="qemu">' in text
+    assert '<address domain="0x0000" bus="0x65" slot="0x00" function="0x0"/>' in text
+
+
+def test_pod_prints_the_objects_that_are_created(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["pod", EXAMPLE, "--image", "launcher:1"]) == 0
+    config_map, pod = yaml.safe_load_all(capsys.readouterr().out)
+    assert (config_map["kind"], pod["kind"]) == ("ConfigMap", "Pod")
+    assert pod["spec"]["containers"][0]["image"] == "launcher:1"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "text"),
+    [
+        (["devices", "--config", "/nonexistent/devices.json"], "no such file"),
+        (["domain", "/nonexistent/vm.yaml"], "cannot read a manifest: /nonexistent/vm.yaml"),
+        (["domain", EXAMPLE], f"{VARIABLE} is not set"),
+    ],
+)
+def test_a_fault_is_one_line_on_standard_error(arguments: list[str], text: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(arguments) == 1
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert err.startswith("hostdev: cannot ")
+    assert text in err
+    assert err.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("text", "cause"), [("{", "not JSON"), ("a: [", "not one YAML document"), ("a: 1\n---\nb: 2\n", "not one YAML document")]
+)
+def test_broken_manifests_say_what_is_wrong(tmp_path: Path, text: str, cause: str, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "vm.yaml"
+    file.write_text(text, encoding="utf-8")
+    assert cli.main(["pod", str(file)]) == 1
+    assert cause in capsys.readouterr().err
+
+
+def test_version(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit, match="0"):
+        cli.main(["--version"])
+    assert capsys.readouterr().out.strip() == __version__

@@ -76,7 +76,7 @@ def end(child: subprocess.Popen[bytes], sign: int = signal.SIGTERM, grace: float
 
 def free_ports(count: int) -> list[int]:
     """Return free TCP ports of 127.0.0.1, all different."""
-    sockets = [socket.socket() for _ in range(count)]
+    sockets = [socket.socket() for dummy in range(count)]
     try:
         for each in sockets:
             each.bind(("127.0.0.1", 0))

@@ -78,7 +78,7 @@ def _modules(root_tar: Path, version: str, scratch: Path) -> list[Path]:
     debian.run(["tar", "-C", str(scratch), "-xf", str(root_tar), f"{base}/modules.dep"])
     needs: dict[str, list[str]] = {}
     for line in (scratch / base / "modules.dep").read_text(encoding="ascii").splitlines():
-        module, _, rest = line.partition(":")
+        module, dummy, rest = line.partition(":")
         needs[module] = rest.split()
     by_name = {Path(module).name.split(".ko")[0].replace("-", "_"): module for module in needs}
     order: list[str] = []

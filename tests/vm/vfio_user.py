@@ -115,7 +115,7 @@ class Server:
         files = array.array("i")
         head = b""
         while len(head) < HEADER.size:
-            data, ancillary, _, _ = self.link.recvmsg(HEADER.size - len(head), socket.CMSG_SPACE(8 * files.itemsize))
+            data, ancillary, *unused = self.link.recvmsg(HEADER.size - len(head), socket.CMSG_SPACE(8 * files.itemsize))
             for level, kind, value in ancillary:
                 if (level, kind) == (socket.SOL_SOCKET, socket.SCM_RIGHTS):
                     files.frombytes(value[: len(value) - len(value) % files.itemsize])
@@ -153,7 +153,7 @@ class Server:
 
     def dma_map(self, message: Message) -> None:
         """Note a range that the IOMMU lets us reach; we use messages, not the memory itself."""
-        _, _, offset, address, size = struct.unpack_from("<IIQQQ", message.body)
+        offset, address, size = struct.unpack_from("<QQQ", message.body, 8)
         self.log(f"map {address:x} size {size:x} offset {offset:x}")
         for file in message.files:
             os.close(file)
@@ -161,7 +161,7 @@ class Server:
 
     def dma_unmap(self, message: Message) -> None:
         """Note that a range is gone."""
-        _, _, address, size = struct.unpack_from("<IIQQ", message.body)
+        address, size = struct.unpack_from("<QQ", message.body, 8)
         self.log(f"unmap {address:x} size {size:x}")
         self.reply(message, message.body[:24])
 
@@ -186,7 +186,7 @@ class Server:
 
     def set_irqs(self, message: Message) -> None:
         """Keep, or forget, the eventfd of an interrupt."""
-        _, flags, index, start, count = struct.unpack_from("<IIIII", message.body)
+        flags, index, start, count = struct.unpack_from("<IIII", message.body, 4)
         self.log(f"set_irqs flags {flags:x} index {index} start {start} count {count} fds {len(message.files)}")
         if message.files:
             self.interrupts[index] = message.files[0]
@@ -317,7 +317,7 @@ def main() -> None:
     with open(given.log, "a", encoding="ascii", buffering=1) as log, socket.socket(socket.AF_UNIX) as listener:
         listener.bind(str(given.socket))
         listener.listen(1)
-        link, _ = listener.accept()
+        link = listener.accept()[0]
         with link:
             Server(link, identity, lambda text: print(text, file=log)).serve()
 

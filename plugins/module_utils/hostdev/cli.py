@@ -97,7 +97,7 @@ def _yaml() -> Any:
 def _dump(value: Any) -> str:
     """Return YAML with texts of several lines as blocks, for people."""
     yaml = _yaml()
-    dumper = type("Dumper", (yaml.SafeDumper,), {})
+    dumper: Any = type("Dumper", (yaml.SafeDumper,), {})  # made here, since yaml may be missing
     dumper.add_representer(
         str, lambda made, text: made.represent_scalar("tag:yaml.org,2002:str", text, style="|" if "\n" in text else None)
     )

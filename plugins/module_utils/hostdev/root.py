@@ -32,7 +32,9 @@ def run_process(command: Sequence[str], timeout: float) -> Done:
     """Run a command with the C locale and return what it answered; Absent when there is no such program, Timeout after timeout seconds."""
     env = dict(os.environ, LC_ALL="C", LANGUAGE="C")
     try:
-        done = subprocess.run(list(command), capture_output=True, text=True, errors="replace", timeout=timeout, env=env, check=False)  # pylint: disable=ansible-bad-function
+        done = subprocess.run(  # pylint: disable=ansible-bad-function
+            list(command), capture_output=True, text=True, errors="replace", timeout=timeout, env=env, check=False
+        )
     except FileNotFoundError as missing:
         raise Absent(
             what="run a command", subject=command[0], cause="no such program on this machine", hint=f"install {command[0]}"
@@ -51,7 +53,7 @@ def write_attribute(path: Path, text: str, timeout: Optional[float]) -> None:
     if timeout is None:
         write_kernel(path, text)
         return
-    child = subprocess.Popen(  # pylint: disable=ansible-bad-function,consider-using-with
+    child = subprocess.Popen(  # pylint: disable=ansible-bad-function
         ["tee", str(path)], stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, start_new_session=True
     )
     subject = f"{path} <- {text.strip() or '(newline)'}"

@@ -6,7 +6,14 @@ mkdir -p "$config/conf.d" "$config/scripts/init-top" "$config/scripts/init-botto
 printf 'MODULES=list\nCOMPRESS=zstd\nCOMPRESSLEVEL=3\nBUSYBOX=y\nFSTYPE=ext4\n' >"$config/conf.d/worker.conf"
 printf 'virtio_pci\nvirtio_blk\next4\ncrc32c_generic\n' >"$config/modules"
 # no udev inside the initramfs; what its last script does besides - moving /dev - is still needed
-prerequisites='#!/bin/sh\n[ "$1" = prereqs ] && exit 0\n'
-printf "${prerequisites}exit 0\n" >"$config/scripts/init-top/udev"
-printf "${prerequisites}"'mount -n -o move /dev "${rootmnt:?}/dev"\n' >"$config/scripts/init-bottom/udev"
+cat >"$config/scripts/init-top/udev" <<'END'
+#!/bin/sh
+[ "$1" = prereqs ] && exit 0
+exit 0
+END
+cat >"$config/scripts/init-bottom/udev" <<'END'
+#!/bin/sh
+[ "$1" = prereqs ] && exit 0
+mount -n -o move /dev "${rootmnt:?}/dev"
+END
 chmod +x "$config/scripts/init-top/udev" "$config/scripts/init-bottom/udev"

@@ -1,4 +1,3 @@
-#!/usr/bin/python3
 # Copyright: the vfio.passthrough authors
 # GNU General Public License v3.0 or later (see COPYING or https://www.gnu.org/licenses/gpl-3.0.txt)
 """Build the launcher image without a registry and without a container tool: mmdebstrap makes the packages' layer,

@@ -63,7 +63,7 @@ class Pod:
 
     def start(self, how: str = "stay", script: Mapping[str, Any] | None = None, **changes: Any) -> None:
         """Start the launcher over the fake libvirt; how: what the fake libvirtd does, script: what happens to the domain."""
-        options = self.options(**{"daemon": [str(FAKES / "libvirtd"), how], **changes})
+        options = self.options(**{"daemon": [sys.executable, str(FAKES / "libvirtd.py"), how], **changes})
         self.env["FAKE_LIBVIRT"] = json.dumps(dict(script or {}))
         self.run([sys.executable, str(LAUNCHER), str(MODULE_UTILS), json.dumps(options), str(FAKES)])
 

@@ -1,5 +1,6 @@
-#!/usr/bin/env python3
 """libvirtd as the launcher sees it: a process that makes its socket and stays, or does otherwise as its argument says."""
+
+from __future__ import annotations
 
 import os
 import signal
@@ -29,7 +30,7 @@ if how == "orphan" and os.fork() == 0:
         with open(os.path.join(os.path.dirname(os.environ["XDG_RUNTIME_DIR"]), "serial0"), "w") as line:
             line.write("GUEST-BEGIN\nno line end")
             line.flush()
-            signal.signal(signal.SIGTERM, lambda *_: (line.write(" but a last word"), line.flush(), os._exit(0)))
+            signal.signal(signal.SIGTERM, lambda *unused: (line.write(" but a last word"), line.flush(), os._exit(0)))
             while True:
                 time.sleep(60)
     os._exit(0)

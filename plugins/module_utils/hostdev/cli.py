@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import logging
 import os
 import sys
 import time
@@ -19,9 +18,12 @@ from .root import Root
 
 
 def _device_plugin(options: argparse.Namespace) -> int:
+    import logging
+
     from .kube.options import PluginOptions
     from .kube.service import run
 
+    logging.basicConfig(level=logging.INFO, format="%(message)s", stream=sys.stderr)
     return run(Root(), PluginOptions(plugin_folder=options.plugin_folder, config=options.config))
 
 
@@ -193,7 +195,6 @@ def parser() -> argparse.ArgumentParser:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command and return its exit code: 0, 1 after a fault (told on standard error), 2 for wrong usage."""
     options = parser().parse_args(arguments)
-    logging.basicConfig(level=logging.INFO, format="%(message)s", stream=sys.stderr)
     try:
         code: int = options.work(options)
     except Fault as fault:

@@ -91,7 +91,11 @@ class Function:
     def is_companion_of(self, target: Function) -> bool:
         """Return whether this is another function of the target's slot with its vendor id, or an audio function."""
         same_slot = self.address.slot_text == target.address.slot_text and self.address != target.address
-        return same_slot and (self.vendor == target.vendor or self.class_code.startswith(_AUDIO)) and not self.is_bridge
+        return same_slot and target.may_have_companion(self.id, self.class_code) and not self.is_bridge
+
+    def may_have_companion(self, id_text: str, class_code: str) -> bool:
+        """Return whether ids and class of another function of this slot are those of a companion."""
+        return id_text.startswith(f"{self.vendor}:") or class_code.startswith(_AUDIO)
 
     def label(self) -> str:
         """Return "0000:01:00.1 (10de:22ba, class 0403, driver snd_hda_intel)" for messages."""

@@ -5,7 +5,6 @@ libvirt waits until a QEMU that it ended is gone; one that nobody reaps is never
 
 from __future__ import annotations
 
-import ctypes
 import os
 import signal
 import time
@@ -20,6 +19,8 @@ def adopt_orphans() -> bool:
     """Make orphaned descendants our children; True when it is so (the first process of a container is that by birth)."""
     if os.getpid() == 1:
         return True
+    import ctypes  # a container's launcher needs none
+
     return bool(ctypes.CDLL(None).prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0) == 0)
 
 

@@ -17,7 +17,8 @@ _PROGRAMS = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 # QEMU writes to serial lines itself: libvirt's default would need virtlogd beside libvirtd
 _QEMU_CONF = 'stdio_handler = "file"\n'
 _STAMP = re.compile(r"^[0-9-]+ [0-9:.+]+: [0-9]+: ")
-_MODULES = "/usr/lib/{}-linux-gnu/libvirt/connection-driver", "/usr/lib64/libvirt/connection-driver"
+_MODULES = "libvirt/connection-driver"
+_QEMU_MODULES = "qemu"
 
 
 @dataclass(frozen=True)
@@ -116,12 +117,13 @@ class Workplace:
 def warm_capabilities(source: Path, cache: Path, emulator: Path, daemon: Path) -> int:
     """Copy libvirt's knowledge of QEMU, probed when the image was built, into its cache; return how many files.
 
-    libvirt believes a file only when the change times of QEMU and of itself are those written in it; unpacking the image
-    has changed both, so they are set to what the programs have here. It checks versions, kernel and KVM besides, and
+    libvirt believes a file only when the times of QEMU, of QEMU's modules and of itself are those written in it;
+    unpacking the image has changed them, so they are set to what they are here. It checks versions and KVM besides, and
     probes again (under emulation most of a minute) when any differs. Nothing is copied where anything is absent.
     """
     try:
         times = {"qemuctime": int(emulator.stat().st_ctime), "selfctime": _daemon_time(daemon)}
+        times.update({"qemumoddirmtime": int(folder.stat().st_mtime) for folder in _folders(_QEMU_MODULES) if folder.is_dir()})
         found = sorted(source.glob("*.xml"))
         target = cache / "libvirt" / "qemu" / "cache" / "capabilities"
         target.mkdir(parents=True, exist_ok=True)
@@ -134,12 +136,15 @@ def warm_capabilities(source: Path, cache: Path, emulator: Path, daemon: Path) -
 
 def _stamped(text: str, times: Mapping[str, int]) -> str:
     for tag, value in times.items():
-        text = re.sub(rf"<{tag}>\d+</{tag}>", f"<{tag}>{value}</{tag}>", text)
+        text = re.sub(rf"<{tag}>\d+</{tag}>", f"<{tag}>{value}</{tag}>", text, count=1)
     return text
 
 
 def _daemon_time(daemon: Path) -> int:
     # libvirt's own change time is the latest among the daemon and the driver modules that it has loaded
-    folders = [Path(_MODULES[0].format(os.uname().machine)), Path(_MODULES[1])]
-    modules: List[Path] = [module for folder in folders for module in folder.glob("*.so")]
+    modules: List[Path] = [module for folder in _folders(_MODULES) for module in folder.glob("*.so")]
     return max(int(path.stat().st_ctime) for path in [daemon, *modules])
+
+
+def _folders(name: str) -> List[Path]:
+    return [Path(f"/usr/lib/{os.uname().machine}-linux-gnu", name), Path("/usr/lib64", name)]

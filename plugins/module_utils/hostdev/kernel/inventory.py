@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from ..device.address import Address
 from ..device.declaration import Declaration, Entry
 from ..device.inventory import Inventory, decide
@@ -9,31 +11,56 @@ from ..device.pci import Function, Group
 from ..device.selector import Facts
 from ..root import Root
 from .facts import MachineFacts
-from .pci import read_function, read_group, read_slot, scan
+from .pci import read_function, read_group, scan, slot_of
+
+
+class Machine:
+    """One look at a machine: a scan of what there is, and each function read whole at most once, when it is asked for."""
+
+    def __init__(self, root: Root) -> None:
+        """Scan the machine; Absent when it has no PCI."""
+        self._root = root
+        self._seen = {name: (id_text, code) for name, id_text, code in scan(root)}
+        self._functions: dict[Address, Function] = {}
+
+    def function(self, address: Address) -> Function:
+        """Return the function at an address."""
+        if address not in self._functions:
+            self._functions[address] = read_function(self._root, address)
+        return self._functions[address]
+
+    def matching(self, declaration: Declaration, facts: Facts) -> list[tuple[Entry, Function]]:
+        """Return (entry, function) for every function that an entry means: entries in their order, functions by address."""
+        selectors = [selector for entry in declaration.served for selector in entry.selectors]
+        wanted = [name for name, (id_text, code) in self._seen.items() if any(one.may_match(name, id_text, code) for one in selectors)]
+        functions = [self.function(address) for address in sorted(Address.parse(name) for name in wanted)]
+        return [
+            (entry, function)
+            for entry in declaration.served
+            for function in functions
+            if any(selector.matches(function, facts) for selector in entry.selectors)
+        ]
+
+    def groups(self, functions: Iterable[Function]) -> dict[str, Group]:
+        """Return the IOMMU groups of these functions by number."""
+        numbers = dict.fromkeys(one.iommu_group for one in functions if one.iommu_group)
+        return {number: read_group(self._root, number, self.function) for number in numbers}
+
+    def companions(self, target: Function) -> list[Function]:
+        """Return the target's companions in address order; only functions whose ids allow it are read."""
+        places = [place for place in slot_of(target.address) if str(place) in self._seen]
+        likely = [place for place in places if target.may_have_companion(*self._seen[str(place)])]
+        return [one for one in map(self.function, likely) if one.is_companion_of(target)]
 
 
 def read_inventory(root: Root, declaration: Declaration, facts: Facts | None = None) -> Inventory:
     """Return which units the machine can hand out for a declaration, and why the other declared functions are none."""
-    matches = find(root, declaration, facts)
-    groups: dict[str, Group] = {}
-    companions: dict[Address, list[Function]] = {}
-    for _entry, function in matches:
-        if function.iommu_group and function.iommu_group not in groups:
-            groups[function.iommu_group] = read_group(root, function.iommu_group)
-        if function.address not in companions:
-            companions[function.address] = [one for one in read_slot(root, function.address) if one.is_companion_of(function)]
-    return decide(matches, groups, companions)
+    machine = Machine(root)
+    matches = machine.matching(declaration, facts or MachineFacts(root))
+    functions = [function for _entry, function in matches]
+    return decide(matches, machine.groups(functions), {one.address: machine.companions(one) for one in functions})
 
 
 def find(root: Root, declaration: Declaration, facts: Facts | None = None) -> list[tuple[Entry, Function]]:
     """Return (entry, function) for every function that an entry means: entries in their order, functions by address."""
-    facts = facts or MachineFacts(root)
-    selectors = [selector for entry in declaration.served for selector in entry.selectors]
-    wanted = [name for name, id_text, code in scan(root) if any(one.may_match(name, id_text, code) for one in selectors)]
-    functions = [read_function(root, address) for address in sorted(Address.parse(name) for name in wanted)]
-    return [
-        (entry, function)
-        for entry in declaration.served
-        for function in functions
-        if any(selector.matches(function, facts) for selector in entry.selectors)
-    ]
+    return Machine(root).matching(declaration, facts or MachineFacts(root))

@@ -7,7 +7,8 @@ groups, are read whole.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Optional
 
@@ -100,17 +101,25 @@ def read_function(root: Root, address: Address) -> Function:
     )
 
 
-def read_group(root: Root, number: str) -> Group:
-    """Return an IOMMU group with all its members, in address order; without members when it is gone."""
+def read_group(root: Root, number: str, read: Optional[Callable[[Address], Function]] = None) -> Group:
+    """Return an IOMMU group with all its members, in address order; without members when it is gone.
+
+    read: what gives the function at an address, where it may be known already.
+    """
+    known = read or partial(read_function, root)
     names = entries(root.at(GROUPS) / number / "devices")
     addresses = sorted(Address.parse(name) for name in names if _is_address(name))
-    return Group(number, tuple(read_function(root, address) for address in addresses))
+    return Group(number, tuple(known(address) for address in addresses))
 
 
 def read_slot(root: Root, address: Address) -> tuple[Function, ...]:
     """Return all functions of the address's slot, in order; a slot has at most eight."""
-    places = [Address(address.domain, address.bus, address.slot, function) for function in range(8)]
-    return tuple(read_function(root, place) for place in places if (root.at(DEVICES) / str(place)).exists())
+    return tuple(read_function(root, place) for place in slot_of(address) if (root.at(DEVICES) / str(place)).exists())
+
+
+def slot_of(address: Address) -> list[Address]:
+    """Return the eight addresses that a slot's functions may have."""
+    return [Address(address.domain, address.bus, address.slot, function) for function in range(8)]
 
 
 def _is_address(name: str) -> bool:

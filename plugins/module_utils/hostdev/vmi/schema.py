@@ -7,7 +7,6 @@ All problems of a document are collected, so that the user mends it once.
 
 from __future__ import annotations
 
-import difflib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any, Callable, Dict, List
@@ -78,6 +77,8 @@ def _unknown(cls: type, key: str, known: Sequence[str]) -> str:
     unserved: Mapping[str, str] = getattr(cls, "unserved", {})
     if key in unserved:
         return unserved[key]
+    import difflib  # for the refusal only
+
     near = difflib.get_close_matches(key, known, 1)
     return f"unknown field; nearest known: {near[0]}" if near else f"unknown field; known: {', '.join(sorted(known))}"
 

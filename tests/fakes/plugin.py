@@ -32,6 +32,7 @@ class PluginBench:
             run_folder=str(base / "r"),
             config=str(base / "etc/devices.json"),
             grants=str(base / "g"),
+            release=str(base / "lib/current"),
             check_seconds=1.0,
         )
         self.kubelet = FakeKubelet(self.folder)

@@ -21,6 +21,7 @@ class PluginOptions:
     plugin_folder: the kubelet's, which does not follow its --root-dir. kubelet_socket: empty for kubelet.sock in it.
     grants: folder of the units' grant folders, at the same path on the host and in containers.
     host_prefix: what the container runtime has to put before /dev/... to find our nodes; empty where it sees our /dev.
+    release: the link to the running release; when it points elsewhere the service ends, to be started anew from there.
     check_seconds: how often everything is looked at when no event came.
     """
 
@@ -30,6 +31,7 @@ class PluginOptions:
     config: str = "/etc/vfio-passthrough/devices.json"
     grants: str = FOLDER
     host_prefix: str = ""
+    release: str = "/usr/lib/vfio-passthrough/current"
     check_seconds: float = 300.0
 
     @property

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 import signal
 import time
 from collections.abc import Iterator
@@ -37,6 +38,7 @@ class Service:
         self._root = root
         self._options = options
         self._load = load
+        self._config = _stamp(options.config)
         self._declaration = load(options.config)
         self._shelves: dict[str, Shelf] = {}
         self._registrars: dict[str, Registrar] = {}
@@ -47,7 +49,8 @@ class Service:
         self.waker = Waker()
 
     def reload(self) -> None:
-        """Take the configuration file as it is now; the former declaration stays when the file is wrong."""
+        """Take the configuration file as it is now; the former declaration stays when the file is wrong or gone."""
+        self._config = _stamp(self._options.config)
         try:
             self._declaration = self._load(self._options.config)
             log.info("read %s again", self._options.config)
@@ -73,15 +76,25 @@ class Service:
         return min(due) if due else None
 
     def run(self, stopping: Callable[[], bool]) -> None:
-        """Serve until stopping() is true."""
+        """Serve until stopping() is true, or until another release of the program is the current one.
+
+        A changed configuration is read again without being told: the play that wrote it may have been interrupted.
+        """
         options = self._options
-        folders = FolderWatch([self._root.dev("vfio"), Path(options.plugin_folder)], self.waker)
+        release = os.path.realpath(options.release)
+        watched = [self._root.dev("vfio"), *(Path(place) for place in (options.plugin_folder, os.path.dirname(options.config)))]
+        folders = FolderWatch([*watched, Path(options.release).parent], self.waker)
         watch_devices(self.waker)
         longest = min(folders.longest_wait, options.check_seconds)
         told = False
         while not stopping():
             looked = time.monotonic()
             folders.arm()
+            if os.path.realpath(options.release) != release:
+                log.info("%s points to another release: ending, to be started from there", options.release)
+                break
+            if _stamp(options.config) != self._config:
+                self.reload()
             due = self.refresh()
             if not told:
                 told = True
@@ -126,6 +139,15 @@ class Service:
         if text != self._written:
             write_file(self._options.state, text)
             self._written = text
+
+
+def _stamp(path: str) -> Optional[tuple[int, int, int]]:
+    """Return what changes when a file is replaced or written, None when it is absent."""
+    try:
+        found = os.stat(path)
+    except OSError:
+        return None
+    return found.st_ino, found.st_mtime_ns, found.st_size
 
 
 def run(root: Root, options: PluginOptions) -> int:

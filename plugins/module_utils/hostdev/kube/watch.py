@@ -99,6 +99,9 @@ class FolderWatch:
     def _add(self, folder: Path) -> bool:
         kinds = inotify.constants
         mask = kinds.IN_CREATE | kinds.IN_DELETE | kinds.IN_MOVED_FROM | kinds.IN_MOVED_TO | kinds.IN_DELETE_SELF | kinds.IN_MOVE_SELF
+        if str(folder) in self._whole:
+            # a file may be written in place; of the parents, such as /dev, that would be too much to hear
+            mask |= kinds.IN_CLOSE_WRITE
         try:
             self._adapter.add_watch(str(folder), mask)
         except inotify.calls.InotifyError:

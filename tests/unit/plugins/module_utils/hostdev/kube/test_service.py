@@ -130,6 +130,18 @@ def test_a_wrong_configuration_leaves_the_former_one(running: PluginBench, caplo
     assert running.kubelet.allocate(["16"])
 
 
+def test_a_changed_configuration_is_taken_up_without_being_told(running: PluginBench) -> None:
+    running.declare({"resource": "example.com/other", "select": {"id": "10de:2684"}})
+    until(lambda: running.sockets() == ["vfio-passthrough-example.com_other.sock"], "the other resource's socket")
+
+
+def test_another_release_ends_the_service(running: PluginBench) -> None:
+    link = Path(running.options.release)
+    link.parent.mkdir(parents=True)
+    link.symlink_to("another")
+    until(lambda: not running.alive, "the end of the service")
+
+
 def test_others_read_what_is_served(running: PluginBench) -> None:
     def registered() -> bool:
         file = running.options.state

@@ -17,7 +17,7 @@ from ansible_collections.vfio.passthrough.files.launcher.build_image import Entr
 
 from ..cluster import images
 from ..cluster.controlplane import ControlPlane
-from ..cluster.worker_node import bin_disk, import_image, install_node, pod_log_command, text_of_log, wait_ready
+from ..cluster.worker_node import bin_disk, import_image, install_node, pod_log_command, text_of_log
 from ..harness.cache import cached
 from ..harness.say import say, step
 from ..vm.machine import NAME, Worker
@@ -32,7 +32,7 @@ GPUS = ("0000:01:00.0", "0000:02:00.0")
 AUDIOS = ("0000:01:00.1", "0000:02:00.1")
 SWITCHED_OFF = "intel_iommu=off"
 KEPT_FILES = ("/etc/default/grub", "/boot/grub/grub.cfg")
-OURS = ("/etc/vfio-passthrough", "/run/vfio-passthrough", "/var/lib/vfio-passthrough", "/usr/lib/vfio-passthrough")
+LOOK = "find /etc /usr/lib /usr/local /var/lib /run -xdev '(' -name '*vfio-passthrough*' -o -name hostdev ')' 2>/dev/null"
 
 
 @dataclass(frozen=True)
@@ -160,7 +160,7 @@ class Line:
 
     def left_over(self) -> list[str]:
         """Return everything with our name that is on the worker: files, units, images."""
-        found = self.worker.ssh("find /etc /usr/lib /usr/local /var/lib /run -xdev -name '*vfio-passthrough*' 2>/dev/null; true").split()
+        found = self.worker.ssh(f"{LOOK}; true").split()
         # layers of removed images are the container runtime's to forget
         units = self.worker.ssh("systemctl list-unit-files --no-legend 'vfio-passthrough*' | cut -d' ' -f1").split()
         names = self.worker.ssh("/opt/bin/ctr -n k8s.io images ls -q | grep vfio-passthrough-launcher || true").split()
@@ -173,10 +173,6 @@ class Line:
     def log(self, pod: str) -> str:
         """Return the launcher's log, the guest's serial lines in it."""
         return text_of_log(self.worker.ssh(pod_log_command("default", pod, "compute")))
-
-    def wait_node(self) -> None:
-        """Wait until the node is Ready again after a reboot."""
-        wait_ready(self.plane, NAME)
 
 
 def start(work: Path, plane: ControlPlane, *, iommu: Any = True, arguments: str = SWITCHED_OFF) -> Line:

@@ -8,8 +8,9 @@ from pathlib import Path
 import pytest
 import yaml
 from ansible_collections.vfio.passthrough.tests.cluster.controlplane import ControlPlane
+from ansible_collections.vfio.passthrough.tests.cluster.pods import pod, wait_for_phase
 from ansible_collections.vfio.passthrough.tests.e2e import steps
-from ansible_collections.vfio.passthrough.tests.e2e.line import DECLARATION, GPUS, RESOURCE, Line, start
+from ansible_collections.vfio.passthrough.tests.e2e.line import DECLARATION, GPUS, NAME, RESOURCE, Line, start
 
 
 @pytest.fixture(scope="module")
@@ -42,12 +43,24 @@ def test_without_leave_to_reboot_only_the_next_boot_is_prepared(line: Line) -> N
     play = line.site()
     line.declare(DECLARATION)
     assert play.code == 0, play.out[-3000:]
-    assert "pending" in play.out
-    assert '"vfio_passthrough_reboot_required": true' in play.out or "reboot" in play.out
+    rows = [text for text in play.out.splitlines() if "kernel" in text and "0000:0" in text]
+    assert len(rows) == 2
+    assert all("pending reboot" in row for row in rows), rows
     assert line.worker.boot_id() == boot
     assert line.drivers(GPUS) == ["nvidia"] * 2
     assert "intel_iommu=off" not in line.files()["/boot/grub/grub.cfg"]
     assert line.allocatable() in ("", "0")
+
+
+def test_a_node_that_runs_workloads_is_not_rebooted(line: Line) -> None:
+    boot = line.worker.boot_id()
+    line.plane.apply(pod("database", ["sleep", "1000"], node=NAME))
+    wait_for_phase(line.plane, "database", "Running")
+    play = line.site()
+    line.plane.kubectl("delete", "pod", "database", "--wait=true", "--grace-period=1")
+    assert play.code != 0
+    assert "cannot reboot worker: it runs default/database" in play.out
+    assert line.worker.boot_id() == boot
 
 
 @pytest.mark.usefixtures("before")

@@ -83,7 +83,7 @@ def _explain(options: argparse.Namespace) -> int:
             break
         time.sleep(0.5)
     _say(json.dumps(found, indent=1) if options.format == "json" else "\n".join(found["table"]))
-    return 3 if found["broken"] else 0
+    return 3 if found["broken"] or found["pending"] else 0
 
 
 def _yaml() -> Any:

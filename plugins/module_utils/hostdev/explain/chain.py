@@ -70,12 +70,20 @@ def table(chains: Sequence[Chain]) -> list[str]:
 
 
 def report(chains: Sequence[Chain]) -> dict[str, Any]:
-    """Return everything for JSON: {"arrived": number, "broken": [text], "chains": [...], "table": [line]}."""
-    broken = []
+    """Return everything for JSON: {"arrived": number, "pending": [text], "broken": [text], "chains": [...], "table": [line]}.
+
+    pending: devices that arrive with the next reboot; broken: those that need a mend.
+    """
+    told: dict[str, list[str]] = {PENDING: [], BROKEN: []}
     for chain in chains:
         link = chain.first_broken
         if link is not None:
-            broken.append(
-                f"{chain.device} ({chain.resource}): {link.place} {link.state}: {link.evidence}" + (f" -> {link.hint}" if link.hint else "")
-            )
-    return {"arrived": len(chains) - len(broken), "broken": broken, "chains": [one.as_dict() for one in chains], "table": table(chains)}
+            mend = f" -> {link.hint}" if link.hint else ""
+            told[link.state].append(f"{chain.device} ({chain.resource}): {link.place} {link.state}: {link.evidence}{mend}")
+    return {
+        "arrived": sum(chain.arrived for chain in chains),
+        "pending": told[PENDING],
+        "broken": told[BROKEN],
+        "chains": [one.as_dict() for one in chains],
+        "table": table(chains),
+    }

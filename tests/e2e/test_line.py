@@ -10,7 +10,8 @@ import yaml
 from ansible_collections.vfio.passthrough.tests.cluster.controlplane import ControlPlane
 from ansible_collections.vfio.passthrough.tests.cluster.pods import pod, wait_for_phase
 from ansible_collections.vfio.passthrough.tests.e2e import steps
-from ansible_collections.vfio.passthrough.tests.e2e.line import DECLARATION, GPUS, NAME, RESOURCE, Line, start
+from ansible_collections.vfio.passthrough.tests.e2e.line import DECLARATION, GPUS, RESOURCE, Line, start
+from ansible_collections.vfio.passthrough.tests.vm.machine import NAME
 
 
 @pytest.fixture(scope="module")

@@ -1,7 +1,7 @@
 """Maker of host trees: a folder that looks like /sys, /proc and /dev of a machine, one function at a time.
 
-Unit tests, module tests, cases and benchmarks take their hosts from here; the VM tests check the same readers
-against a real kernel.
+Unit tests, module tests, cases and benchmarks take their hosts from here, those with device events (udev.py) too;
+the VM tests check the same readers against a real kernel.
 """
 
 from __future__ import annotations
@@ -93,6 +93,7 @@ class FakeHost:
         for name, text in (files or {}).items():
             (folder / name).parent.mkdir(parents=True, exist_ok=True)
             (folder / name).write_text(text, encoding="ascii")
+        self.link(str(folder.relative_to(self.base) / "subsystem"), "/sys/bus/pci")
         self.bind(folder, driver)
         if group:
             self._join(folder, address, group)

@@ -39,6 +39,13 @@ ENTRYPOINT = ("hostdev", "launch")
 USER = "107:107"
 SHAPE = ("image.sh", "backports.pref", "dpkg-excludes.conf")  # what else decides the packages' layer
 ARCHITECTURES = {"x86_64": "amd64", "aarch64": "arm64"}
+# What the image's own Python needs to compile the runtime here, as tar patterns over the packages' layer.
+INTERPRETER = (
+    "./usr/bin/python3*",
+    "./usr/lib/python3.*",
+    *(f"./usr/lib/*-linux-gnu/{library}.so*" for library in ("libc", "libm", "libz", "libexpat")),
+    "./usr/lib/*-linux-gnu/ld-linux-*",
+)
 EPOCH = 1767225600  # one time stamp for all files of the runtime: equal trees make equal layers
 
 
@@ -166,6 +173,7 @@ def packages_layer(out: Path, names: Sequence[str], mirror: str = "") -> Path:
             f"--include={','.join(names)}",
             f"--setup-hook={_backports_hook()}",
             f'--essential-hook=sh {HERE / "image.sh"} prepare "$1"',
+            f'--customize-hook=sh {HERE / "image.sh"} probe "$1"',
             f'--customize-hook=sh {HERE / "image.sh"} finish "$1"',
             SUITE,
             str(draft),
@@ -212,6 +220,34 @@ def runtime_entries(runtime: Path) -> list[Entry]:
     ]
 
 
+def runtime_layer(out: Path, entries: Sequence[Entry], base: Path) -> Path:
+    """Write the layer of the runtime and its byte code, made by the Python of the packages' layer `base`; return its path."""
+    return write_layer(out, [*entries, *compiled(entries, base, out.parent)])
+
+
+def compiled(entries: Sequence[Entry], base: Path, scratch: Path) -> list[Entry]:
+    """Return the byte code of the runtime's files; its reader checks no times, which unpacking a layer may change.
+
+    The form of byte code differs from one Python to the next, and this machine's may be another than the image's. The
+    image's own runs from below a folder in `scratch` by its own loader, which takes neither rights nor another root.
+    Raises subprocess.CalledProcessError when it cannot; what it says goes to stderr.
+    """
+    with tempfile.TemporaryDirectory(dir=scratch) as work:
+        root = Path(work)
+        subprocess.run(["tar", "-x", "-f", str(base), "-C", work, "--wildcards", *INTERPRETER], check=True)
+        for entry in entries:
+            if entry.path.endswith(".py") and entry.data is not None:
+                (root / entry.path).parent.mkdir(parents=True, exist_ok=True)
+                (root / entry.path).write_bytes(entry.data)
+        loader = next((root / "usr/lib").glob("*-linux-gnu/ld-linux-*"))
+        command = [str(loader), "--library-path", str(loader.parent), str(root / "usr/bin/python3"), "-s", "-m", "compileall", "-q"]
+        places = ["-s", work, "-p", "/", str(root / HOME)]
+        env = {"PYTHONHASHSEED": "0", "LC_ALL": "C.UTF-8"}
+        subprocess.run([*command, "--invalidation-mode", "unchecked-hash", *places], check=True, env=env, stdout=sys.stderr)
+        made = sorted(path for path in (root / HOME).rglob("__pycache__") for path in [path, *path.iterdir()])
+        return [Entry(str(path.relative_to(root)), None if path.is_dir() else path.read_bytes()) for path in made]
+
+
 def _tree_files(tree: Path) -> dict[str, bytes]:
     files = (path for path in tree.rglob("*") if path.is_file() and "__pycache__" not in path.parts)
     return {path.relative_to(tree).as_posix(): path.read_bytes() for path in files}
@@ -251,7 +287,7 @@ def build(entries: Sequence[Entry], out: Path, *, name: str, package_list: Path,
     if not base.is_file():
         packages_layer(base, packages(package_list), mirror)
     with tempfile.TemporaryDirectory(dir=cache) as work:
-        top = write_layer(Path(work) / "runtime.tar", entries)
+        top = runtime_layer(Path(work) / "runtime.tar", entries, base)
         return write_image(out, name, [base, top], env=ENVIRONMENT, entrypoint=ENTRYPOINT, user=USER)
 
 

@@ -58,7 +58,7 @@ def launcher_image(runtime: Path) -> Path:
     base = launcher_layer()
 
     def build(out: Path) -> None:
-        top = write_layer(out / "runtime.tar", build_image.runtime_entries(runtime))
+        top = build_image.runtime_layer(out / "runtime.tar", entries, base)
         env, entrypoint, user = build_image.ENVIRONMENT, build_image.ENTRYPOINT, build_image.USER
         write_image(out / "launcher.tar", name, [base, top], env=env, entrypoint=entrypoint, user=user)
         top.unlink()

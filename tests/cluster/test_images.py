@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import tarfile
 from pathlib import Path
 
@@ -17,6 +18,10 @@ PROBE = """
 set -e
 id -u
 hostdev --help | head -1
+PYTHONVERBOSE=1 PYTHONPATH=/usr/lib/vfio-passthrough python3 -c 'import hostdev.cli, hostdev.guest.launch' 2>&1 |
+    awk '/^# code object from .*vfio-passthrough/ { n[/pyc/]++ } END { print n[0] + 0, (n[1] > 30) }'
+qemu-img create -q -f qcow2 /tmp/disk 1M && qemu-img info /tmp/disk | grep "file format" | head -1
+grep -l '<arch>x86_64' /usr/share/vfio-passthrough/capabilities/*.xml | wc -l
 libvirtd --daemon
 for attempt in 1 2 3 4 5 6 7 8 9 10; do virsh -q -c qemu:///session version && break; sleep 1; done
 python3 -c 'import libvirt, lxml.etree, yaml; print(libvirt.open("qemu:///session").getURI())'
@@ -54,6 +59,20 @@ def test_name_follows_the_runtime_and_the_packages(runtime: Path, tmp_path: Path
     assert first != build_image.image_name(runtime, shorter)
     (runtime / "more.py").touch()
     assert first != build_image.image_name(runtime, listed)
+
+
+def test_byte_code_is_of_the_images_own_python_and_always_the_same(tmp_path: Path) -> None:
+    base, entries = images.launcher_layer(), build_image.runtime_entries(RUNTIME)
+    made = build_image.compiled(entries, base, tmp_path)
+    assert made == build_image.compiled(entries, base, tmp_path)
+    code = {entry.path: entry.data for entry in made if entry.data is not None}
+    with tarfile.open(base) as tar:
+        tag = os.path.basename(tar.getmember("./usr/bin/python3").linkname).replace("python", "cpython-").replace(".", "")
+    places = [Path(entry.path) for entry in entries if entry.path.endswith(".py")]
+    assert sorted(code) == sorted(f"{place.parent}/__pycache__/{place.stem}.{tag}.pyc" for place in places)
+    # PEP 552: by hash, and never compared with the source
+    assert {data[4:8] for data in code.values()} == {b"\x01\0\0\0"}
+    assert not [data for data in code.values() if str(tmp_path).encode() in data]
 
 
 def test_archive_names_its_layers_by_their_sums(tmp_path: Path) -> None:
@@ -95,4 +114,6 @@ def test_launcher_image_runs_the_runtime_and_libvirt_as_its_user(control_plane: 
     control_plane.kubectl("delete", "pod", "launcher")
     assert lines[0] == "107"
     assert lines[1].startswith("usage: hostdev")
+    # nothing was compiled at the start, qemu-img makes layers over disks, and libvirt need not ask QEMU
+    assert lines[2:5] == ["0 1", "file format: qcow2", "1"]
     assert lines[-1] == "qemu:///session"

@@ -90,6 +90,9 @@ def test_powered_off(machine: Machine) -> None:
 def test_deleted_pod(machine: Machine) -> None:
     machine.start("button")
     machine.wait_ready()
+    # libvirt writes what it has asked QEMU itself with mode 0600: it believes what the image brings
+    asked = (machine.node.kubelet_folder / "pods").glob("*/volumes/*/*/cache/libvirt/qemu/cache/capabilities/*.xml")
+    assert {file.stat().st_mode & 0o777 for file in asked} == {0o644}
     # the kubelet deletes the file with the pod; whoever has it open can still read it
     file = next((machine.node.folder / "log" / "pods").glob(f"default_vm-{machine.name}_*/{COMPUTE}/0.log"))
     with file.open(encoding="utf-8") as log:

@@ -123,7 +123,8 @@ def warm_capabilities(source: Path, cache: Path, emulator: Path, daemon: Path) -
     """
     try:
         times = {"qemuctime": int(emulator.stat().st_ctime), "selfctime": _daemon_time(daemon)}
-        times.update({"qemumoddirmtime": int(folder.stat().st_mtime) for folder in _folders(_QEMU_MODULES) if folder.is_dir()})
+        for folder in filter(Path.is_dir, _folders(_QEMU_MODULES)):
+            times["qemumoddirmtime"] = int(folder.stat().st_mtime)
         found = sorted(source.glob("*.xml"))
         target = cache / "libvirt" / "qemu" / "cache" / "capabilities"
         target.mkdir(parents=True, exist_ok=True)

@@ -11,25 +11,10 @@ from dataclasses import dataclass, replace
 
 from .cmdline import Edit, Line, Word, kernel_part, of_concern, switches_off, without_off
 from .iommu import IommuState, judge
+from .platforms import PLATFORMS, Platform
 
 # every word of these keys decides about DMA translation: two lines that agree in them boot alike for us
 CONCERN = ("iommu", "intel_iommu", "amd_iommu", "iommu.passthrough", "iommu.strict")
-
-
-@dataclass(frozen=True)
-class Platform:
-    """What a maker's CPUs need: the table the firmware gives, the key of its driver, the word that switches it on (or none)."""
-
-    table: str
-    key: str
-    on: str
-
-
-PLATFORMS: dict[str, Platform] = {
-    "intel": Platform("DMAR", "intel_iommu", "intel_iommu=on"),
-    "amd": Platform("IVRS", "amd_iommu", ""),
-    "arm": Platform("IORT", "", ""),
-}
 
 
 @dataclass(frozen=True)

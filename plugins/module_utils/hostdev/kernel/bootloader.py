@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Callable
 
-from ..device.faults import Unsupported
+from ..device.faults import Fault, Unsupported
 from ..root import Root, entries, key_values, read_text
 from .boot import Boot, Loader
-from .cmdline import Edits, parse
+from .cmdline import Edits, kernel_part, parse
 from .grub import DebianGrub
 
 MANAGED: tuple[Loader, ...] = (DebianGrub(),)
@@ -124,7 +124,11 @@ def loader_of(root: Root, managed: Sequence[Loader] = MANAGED) -> Loader:
 
 
 def next_words(root: Root) -> list[str] | None:
-    """Return the words of the line that the next boot gets, None where the boot loader is not one that is read."""
-    boot = loader_of(root).observe(root)
+    """Return the kernel's words of the line that the next boot gets, None where no boot loader's menu can be read."""
+    try:
+        boot = loader_of(root).observe(root)
+    except Fault:
+        # a report about devices is no place to complain of a menu: kernel_args does, when it has to change it
+        return None
     entry = boot.default or next(iter(boot.normal), None)
-    return [word.text for word in entry.line] if entry else None
+    return [word.text for word in kernel_part(entry.line)] if entry else None

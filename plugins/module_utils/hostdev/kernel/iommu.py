@@ -14,6 +14,8 @@ from typing import Callable, Optional
 from ..device.faults import Fault
 from ..device.pci import Function
 from ..root import Root, entries, read_text
+from .cmdline import OFF_KEYS, Word, kernel_part, parse, switches_off
+from .platforms import PLATFORMS, vendor_of
 
 OK, OFF_BY_ARG, OFF_BY_KERNEL_DEFAULT = "IOMMU_OK", "IOMMU_OFF_BY_ARG", "IOMMU_OFF_BY_KERNEL_DEFAULT"
 PENDING_REBOOT, FIRMWARE, NESTED = "IOMMU_OFF_PENDING_REBOOT", "IOMMU_FIRMWARE", "IOMMU_NESTED"
@@ -22,15 +24,7 @@ GROUPS_CHANGED = "GROUPS_CHANGED"
 
 _ACTIVE = (OK, NO_GROUP, NO_REMAP, GROUPS_CHANGED)
 _CURABLE = (OFF_BY_ARG, OFF_BY_KERNEL_DEFAULT, PENDING_REBOOT)
-_VENDORS = {"GenuineIntel": "intel", "AuthenticAMD": "amd", "HygonGenuine": "amd"}
-_TABLES = {"intel": "DMAR", "amd": "IVRS", "arm": "IORT"}
-_SWITCHES = ("iommu", "intel_iommu", "amd_iommu")
 _SUPERFLUOUS = {"intel": ("intel_iommu=on",), "amd": ("amd_iommu=on", "intel_iommu=on")}
-_FIRMWARE_NAMES = {
-    "intel": 'look for "Intel VT-d" (on servers also "SR-IOV", "ACS", "Above 4G decoding")',
-    "amd": 'look for "IOMMU" or "AMD-Vi" ("SVM" is CPU virtualisation, not this; on servers also "SR-IOV", "ACS", "ARI")',
-    "arm": 'look for "SMMU"; some boards have none for PCIe',
-}
 
 
 @dataclass(frozen=True)
@@ -107,11 +101,11 @@ def read_state(root: Root, next_arguments: Optional[Sequence[str]] = None) -> Io
     groups = sum(1 for name in entries(root.sysfs("kernel", "iommu_groups")) if name.isdigit())
     tables = tuple(name for name in entries(root.sysfs("firmware", "acpi", "tables")) if name in ("DMAR", "IVRS", "IORT", "VIOT"))
     return IommuState(
-        vendor=_vendor(cpu, tables),
+        vendor=vendor_of(cpu, tables),
         tables=tables,
         instances=instances,
         groups=groups,
-        arguments=tuple((read_text(root.proc("cmdline")) or "").split()),
+        arguments=tuple(word.text for word in kernel_part(parse(read_text(root.proc("cmdline")) or ""))),
         next_arguments=None if next_arguments is None else tuple(next_arguments),
         virtual=_is_virtual(root, cpu),
         interrupt_remapping=_remaps(root),
@@ -132,40 +126,54 @@ def judge(state: IommuState, targets: Sequence[Function] = (), layout: Optional[
     return Verdict(OK, (_summary(state),), advice)
 
 
-def off_words(arguments: Sequence[str]) -> tuple[str, ...]:
-    """Return the words that switch an IOMMU off: the option `off` by itself, also inside a comma list (igfx_off is another)."""
-    pairs = [(word, *word.partition("=")[::2]) for word in arguments]
-    return tuple(word for word, key, value in pairs if key.replace("-", "_") in _SWITCHES and "off" in value.split(","))
-
-
 Found = Optional[tuple[tuple[str, ...], str, tuple[str, ...]]]
 
 
+def _switches(arguments: Sequence[str]) -> list[Word]:
+    return [word for word in (Word(text, text) for text in arguments) if word.key in OFF_KEYS]
+
+
+def _offs(arguments: Sequence[str]) -> list[str]:
+    return [word.text for word in _switches(arguments) if switches_off(word)]
+
+
+def _has_on(arguments: Sequence[str]) -> bool:
+    """Tell whether a line asks for Intel's IOMMU: options such as igfx_off or sm_on alone leave it as the kernel was built."""
+    return any(word.key == PLATFORMS["intel"].key and "on" in word.options for word in _switches(arguments))
+
+
 def _pending(state: IommuState, _targets: Sequence[Function], _layout: Mapping[str, str]) -> Found:
-    if state.active or state.next_arguments is None or not state.tables:
+    following = state.next_arguments
+    if state.active or following is None or not state.tables or _offs(following):
         return None
-    gone = [word for word in off_words(state.arguments) if word not in state.next_arguments]
-    new = [word for word in state.next_arguments if word not in state.arguments and word.startswith(tuple(f"{key}=" for key in _SWITCHES))]
-    if off_words(state.next_arguments) or not (gone or new):
+    gone = [word for word in _offs(state.arguments) if word not in following]
+    asked = state.vendor == "intel" and _has_on(following)
+    # an Intel kernel that was built with the IOMMU off needs the word too
+    suffices = asked or state.vendor != "intel" or state.kernel_default_on is not False
+    if not (gone and suffices) and not (asked and not _has_on(state.arguments)):
         return None
+    new = [word.text for word in _switches(following) if word.text not in state.arguments]
     changes = [f"the next boot has no {word}" for word in gone] + [f"the next boot has {word}" for word in new]
     return tuple(changes), "reboot; nothing else is needed", ()
 
 
 def _off_by_argument(state: IommuState, _targets: Sequence[Function], _layout: Mapping[str, str]) -> Found:
-    words = off_words(state.arguments)
+    words = _offs(state.arguments)
     if state.active or not words or not state.tables:
         return None
-    advice = f"remove {' and '.join(words)} from the boot loader's arguments (adding words after it does not help) and reboot"
-    return tuple(f"the command line has {word}" for word in words), advice, ()
+    left = words if state.next_arguments is None else [word for word in words if word in state.next_arguments]
+    parts = [f"remove {' and '.join(left)} from the boot loader's arguments (adding words after it does not help)"] if left else []
+    parts += ["add intel_iommu=on to the boot loader's arguments"] if not left and state.vendor == "intel" else []
+    return tuple(f"the command line has {word}" for word in words), " and ".join([*parts, "reboot"]), ()
 
 
 def _off_by_default(state: IommuState, _targets: Sequence[Function], _layout: Mapping[str, str]) -> Found:
-    named = any(word.startswith("intel_iommu=") for word in state.arguments)
-    if state.active or state.vendor != "intel" or "DMAR" not in state.tables or named:
+    if state.active or state.vendor != "intel" or "DMAR" not in state.tables or _has_on(state.arguments):
         return None
+    others = [word.text for word in _switches(state.arguments) if word.key == PLATFORMS["intel"].key]
+    given = f"{' and '.join(others)} alone does not switch it on" if others else "no intel_iommu argument"
     built = {True: "the kernel's own default is on", False: "the kernel was built with the IOMMU off", None: "no word about its default"}
-    return ("no intel_iommu argument", built[state.kernel_default_on]), "add intel_iommu=on to the boot loader's arguments and reboot", ()
+    return (given, built[state.kernel_default_on]), "add intel_iommu=on to the boot loader's arguments and reboot", ()
 
 
 def _init_failed(state: IommuState, _targets: Sequence[Function], _layout: Mapping[str, str]) -> Found:
@@ -190,9 +198,10 @@ def _nested(state: IommuState, _targets: Sequence[Function], _layout: Mapping[st
 def _firmware(state: IommuState, _targets: Sequence[Function], _layout: Mapping[str, str]) -> Found:
     if state.active:
         return None
-    names = _FIRMWARE_NAMES.get(state.vendor, "look for its IOMMU setting")
+    platform = PLATFORMS.get(state.vendor)
+    names = platform.firmware if platform else "look for its IOMMU setting"
     advice = f"switch the IOMMU on in the firmware's set-up ({names}); no argument and no reboot alone helps"
-    return (f"the firmware gives no {_TABLES.get(state.vendor, 'DMA remapping')} table",), advice, ()
+    return (f"the firmware gives no {platform.table if platform else 'DMA remapping'} table",), advice, ()
 
 
 def _no_group(_state: IommuState, targets: Sequence[Function], _layout: Mapping[str, str]) -> Found:
@@ -243,17 +252,6 @@ _ROWS: tuple[tuple[str, Row], ...] = (
 def _summary(state: IommuState) -> str:
     tables = "+".join(state.tables) or "none"
     return f"IOMMU of {state.vendor or 'unknown'}; ACPI tables: {tables}; IOMMU instances: {len(state.instances)}; groups: {state.groups}"
-
-
-def _vendor(cpu: str, tables: Sequence[str]) -> str:
-    # the firmware's table names the IOMMU even where the CPU is another maker's: QEMU gives AMD machines an Intel IOMMU
-    named = [vendor for vendor, table in _TABLES.items() if table in tables]
-    if len(named) == 1:
-        return named[0]
-    found = re.search(r"^vendor_id\s*:\s*(\S+)", cpu, re.MULTILINE)
-    if found:
-        return _VENDORS.get(found[1], "")
-    return "arm" if "CPU implementer" in cpu else ""
 
 
 def _is_virtual(root: Root, cpu: str) -> bool:

@@ -1,17 +1,14 @@
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from ansible_collections.vfio.passthrough.plugins.module_utils.hostdev.device.address import Address
 from ansible_collections.vfio.passthrough.plugins.module_utils.hostdev.device.pci import Function
-from ansible_collections.vfio.passthrough.plugins.module_utils.hostdev.kernel.iommu import (
-    IommuState,
-    judge,
-    off_words,
-    read_iommu,
-    read_state,
-)
+from ansible_collections.vfio.passthrough.plugins.module_utils.hostdev.kernel.arguments import needed
+from ansible_collections.vfio.passthrough.plugins.module_utils.hostdev.kernel.cmdline import Edits, Line, edited, kernel_part, parse
+from ansible_collections.vfio.passthrough.plugins.module_utils.hostdev.kernel.iommu import IommuState, judge, read_iommu, read_state
 from ansible_collections.vfio.passthrough.tests.fakes.host import FakeHost
 from ansible_collections.vfio.passthrough.tests.fakes.kernel import FakeKernel, demo_host, intel
 
@@ -34,6 +31,8 @@ ACTIVE = {"instances": ("dmar0",), "groups": 12}
         (intel_state(arguments=("intel_iommu=off",)), "IOMMU_OFF_BY_ARG", "remove intel_iommu=off"),
         (intel_state(arguments=("iommu=off", "intel_iommu=on")), "IOMMU_OFF_BY_ARG", "remove iommu=off"),
         (intel_state(), "IOMMU_OFF_BY_KERNEL_DEFAULT", "add intel_iommu=on"),
+        (intel_state(arguments=("intel_iommu=igfx_off",)), "IOMMU_OFF_BY_KERNEL_DEFAULT", "add intel_iommu=on"),
+        (intel_state(arguments=("intel_iommu=igfx_off",), next_arguments=("iommu=pt",)), "IOMMU_OFF_BY_KERNEL_DEFAULT", "add"),
         (intel_state(next_arguments=("intel_iommu=on",)), "IOMMU_OFF_PENDING_REBOOT", "reboot"),
         (intel_state(arguments=("intel_iommu=off",), next_arguments=("quiet",)), "IOMMU_OFF_PENDING_REBOOT", "reboot"),
         (intel_state(arguments=("intel_iommu=off",), next_arguments=("intel_iommu=off", "iommu=pt")), "IOMMU_OFF_BY_ARG", "remove"),
@@ -70,15 +69,55 @@ def test_a_changed_layout_is_told() -> None:
     assert "0000:01:00.0 was in group 7, is in 13" in verdict.evidence
 
 
-def test_off_is_an_option_by_itself() -> None:
-    assert off_words(["intel_iommu=on,igfx_off", "intel_iommu=sm_off", "iommu=pt,off", "amd_iommu=off"]) == (
-        "iommu=pt,off",
-        "amd_iommu=off",
-    )
+LINES = (
+    "quiet",
+    "intel_iommu=off",
+    "intel_iommu=igfx_off",
+    "intel_iommu=sm_on",
+    "intel_iommu=on",
+    "intel_iommu=igfx_off intel_iommu=off iommu=pt",
+    "iommu=pt,off intel_iommu=on",
+    "amd_iommu=off",
+)
+
+
+@pytest.mark.parametrize("default_on", [None, True, False])
+@pytest.mark.parametrize(("vendor", "table"), [("intel", "DMAR"), ("amd", "IVRS")])
+@pytest.mark.parametrize("line", LINES)
+def test_where_arguments_are_needed_the_verdict_is_curable_before_and_pending_after(
+    line: str, vendor: str, table: str, default_on: bool | None
+) -> None:
+    words = parse(line)
+    state = IommuState(vendor, (table,), arguments=texts(words), kernel_default_on=default_on)
+    change = needed(state, words, [words])
+    before = judge(replace(state, next_arguments=state.arguments))
+    assert before.curable == bool(change), before
+    if change:
+        after = texts(edited(words, Edits(change.remove, change.add)))
+        verdict = judge(replace(state, next_arguments=after))
+        assert (verdict.code, verdict.curable) == ("IOMMU_OFF_PENDING_REBOOT", True)
+        assert len(verdict.evidence) > 1
+
+
+def texts(line: Line) -> tuple[str, ...]:
+    return tuple(word.text for word in kernel_part(line))
+
+
+def test_advice_names_no_word_that_the_next_boot_has_not() -> None:
+    state = intel_state(arguments=("intel_iommu=off", "iommu=off"), next_arguments=("iommu=off",))
+    assert "remove iommu=off from" in judge(state).advice
+    state = intel_state(arguments=("intel_iommu=off",), next_arguments=("quiet",), kernel_default_on=False)
+    assert judge(state).advice == "add intel_iommu=on to the boot loader's arguments and reboot"
 
 
 def test_the_demo_machine_is_active(tmp_path: Path) -> None:
     assert read_iommu(demo_host(tmp_path).root).code == "IOMMU_OK"
+
+
+def test_words_for_init_are_none_of_the_kernels(tmp_path: Path) -> None:
+    host = FakeHost(tmp_path)
+    intel(host, active=False, arguments="quiet -- intel_iommu=off")
+    assert read_iommu(FakeKernel(host).root).code == "IOMMU_OFF_BY_KERNEL_DEFAULT"
 
 
 def test_an_empty_groups_folder_is_not_an_iommu(tmp_path: Path) -> None:

@@ -22,7 +22,7 @@ class Facts(Protocol):
     def slot_of(self, address: Address) -> str:
         """Return the firmware's name of the slot (/sys/bus/pci/slots), empty when it has none."""
 
-    def serial_of(self, address: Address) -> str:
+    def serial_of(self, function: Function) -> str:
         """Return the device serial number as lspci prints it, or the recorded NVMe serial; empty when it has none."""
 
     def native_driver_of(self, function: Function) -> str:
@@ -59,7 +59,7 @@ class Selector:
             self.may_match(str(function.address), function.id, function.class_code)
             and (self.numa_node is None or self.numa_node == function.numa_node)
             and (not self.slot or self.slot == facts.slot_of(function.address))
-            and (not self.serial or self.serial.lower() == facts.serial_of(function.address).lower())
+            and (not self.serial or self.serial.lower() == facts.serial_of(function).lower())
             and (not self.driver or self.driver == facts.native_driver_of(function))
         )
 

@@ -19,7 +19,8 @@ from .facts import MachineFacts
 from .iommu import Verdict, read_iommu
 from .pci import read_function
 from .persist import Persistence, apply_persistence, mark_booted, mark_released, plan_persistence
-from .record import Record, read_record, with_claims, write_record
+from .record import Record, read_record, write_record
+from .recording import with_claims
 from .safety import Refusal, read_scene, refusals, warnings
 
 
@@ -70,7 +71,7 @@ class BoundPlan:
 def plan_bound(root: Root, declaration: Declaration, wishes: Wishes) -> BoundPlan:
     """Return the plan for a declaration; reads only."""
     record = read_record(root)
-    facts = MachineFacts(root, record.known())
+    facts = MachineFacts(root, record.known)
     claims = read_claims(root, declaration, facts)
     # what another VFIO or vGPU driver serves is somebody else's doing, at boot too
     functions = [one for claim in claims for one in claim.functions if one.driver == VFIO_PCI or not one.is_usable]

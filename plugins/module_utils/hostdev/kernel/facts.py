@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import struct
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from functools import lru_cache
 
 from ..device.address import Address
 from ..device.pci import Function
 from ..root import Root, entries, read_text
 from .pci import DEVICES
+
+Recorded = Mapping[str, Mapping[str, str]]
 
 _SERIAL_CAPABILITY = 0x0003
 _EXTENDED_SPACE = 0x100
@@ -17,34 +20,40 @@ _EXTENDED_SPACE = 0x100
 class MachineFacts:
     """Facts read from a machine, each when it is asked for.
 
-    recorded: by address, the native driver and serial that were recorded before binding ({"driver": .., "serial": ..}).
+    recorded: gives, by address, id, native driver and serial as they were recorded before binding ({"id": .., "driver": ..,
+    "serial": ..}); asked once, and only when a selector needs it.
     """
 
-    def __init__(self, root: Root, recorded: Mapping[str, Mapping[str, str]] | None = None) -> None:
+    def __init__(self, root: Root, recorded: Callable[[], Recorded]) -> None:
         self._root = root
-        self._recorded = recorded or {}
+        self._recorded = lru_cache(maxsize=None)(recorded)
 
     def slot_of(self, address: Address) -> str:
         """Return the name of the slot folder whose `address` is this slot (drivers/pci/slot.c), or empty text."""
         slots = self._root.sysfs("bus", "pci", "slots")
         return next((name for name in entries(slots) if read_text(slots / name / "address") == address.slot_text), "")
 
-    def serial_of(self, address: Address) -> str:
+    def serial_of(self, function: Function) -> str:
         """Return the recorded serial, else the NVMe serial, else the device serial number capability, else empty text.
 
         The capability is printed as lspci does: eight bytes, highest first, joined by dashes.
         """
-        known = self._recorded.get(str(address), {}).get("serial", "")
+        known, address = self._known(function, "serial"), function.address
         return known or self._nvme_serial(address) or serial_number(self._config(address))
 
     def native_driver_of(self, function: Function) -> str:
         """Return the recorded driver, else a bound driver that is no VFIO driver, else what the modalias would load."""
-        known = self._recorded.get(str(function.address), {}).get("driver", "")
+        known = self._known(function, "driver")
         if known or (function.driver and not function.is_usable):
             return known or function.driver
         done = self._root.run(["modprobe", "--resolve-alias", function.modalias]) if function.modalias else None
         names = done.out.split() if done and done.code == 0 else []
         return next((name for name in names if "vfio" not in name), "")
+
+    def _known(self, function: Function, key: str) -> str:
+        known = self._recorded().get(str(function.address), {})
+        # what was recorded of another card at this address says nothing about this one
+        return known.get(key, "") if known.get("id") == function.id else ""
 
     def _nvme_serial(self, address: Address) -> str:
         folder = self._root.at(DEVICES) / str(address) / "nvme"

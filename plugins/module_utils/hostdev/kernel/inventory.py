@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable
+from functools import partial
 
 from ..device.address import Address
 from ..device.declaration import Declaration, Entry
+from ..device.faults import Fault
 from ..device.inventory import Inventory, decide
 from ..device.pci import Function, Group
 from ..device.selector import Facts
 from ..root import Root
-from .facts import MachineFacts
+from .facts import MachineFacts, Recorded
 from .pci import read_function, read_group, scan, slot_of
+from .record import read_record
+
+log = logging.getLogger(__name__)
 
 
 class Machine:
@@ -53,14 +59,30 @@ class Machine:
         return [one for one in map(self.function, likely) if one.is_companion_of(target)]
 
 
+def node_facts(root: Root) -> MachineFacts:
+    """Return facts in which the node's record counts: of a bound device, `serial` and `driver` mean what was before binding.
+
+    A record that cannot be read is told in the log and is as good as none: devices that no record is needed for stay served.
+    """
+    return MachineFacts(root, partial(_recorded, root))
+
+
+def _recorded(root: Root) -> Recorded:
+    try:
+        return read_record(root).known()
+    except Fault as fault:
+        log.warning("%s", fault.text())
+        return {}
+
+
 def read_inventory(root: Root, declaration: Declaration, facts: Facts | None = None) -> Inventory:
     """Return which units the machine can hand out for a declaration, and why the other declared functions are none."""
     machine = Machine(root)
-    matches = machine.matching(declaration, facts or MachineFacts(root))
+    matches = machine.matching(declaration, facts or node_facts(root))
     functions = [function for _entry, function in matches]
     return decide(matches, machine.groups(functions), {one.address: machine.companions(one) for one in functions})
 
 
 def find(root: Root, declaration: Declaration, facts: Facts | None = None) -> list[tuple[Entry, Function]]:
     """Return (entry, function) for every function that an entry means: entries in their order, functions by address."""
-    return Machine(root).matching(declaration, facts or MachineFacts(root))
+    return Machine(root).matching(declaration, facts or node_facts(root))

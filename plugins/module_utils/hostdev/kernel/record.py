@@ -8,15 +8,11 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, Optional
 
 from ..device.faults import Fault, Unsupported
-from ..device.pci import VFIO_PCI, Function
 from ..root import Root, read_text, remove_file, write_file
-from .boot_files import RULES
-from .claims import Claim
-from .facts import MachineFacts
 
 PLACE = "/var/lib/vfio-passthrough/record.json"
 VERSION = 1
@@ -58,8 +54,9 @@ class Record:
         return not self.functions and self.arguments is None and not self.rest
 
     def known(self) -> dict[str, dict[str, str]]:
-        """Return what selectors may ask for: by address the native driver and the serial."""
-        return {address: {"driver": one.driver, "serial": one.serial} for address, one in self.functions.items() if not one.pre_bound}
+        """Return what selectors may ask for: by address the id, the native driver and the serial."""
+        mine = {address: one for address, one in self.functions.items() if not one.pre_bound}
+        return {address: {"id": one.id, "driver": one.driver, "serial": one.serial} for address, one in mine.items()}
 
 
 def read_record(root: Root) -> Record:
@@ -105,29 +102,3 @@ def write_record(root: Root, record: Record) -> None:
     functions = {address: vars(one) for address, one in sorted(record.functions.items())}
     document = {**record.rest, "version": VERSION, "functions": functions, "arguments": record.arguments}
     write_file(place, json.dumps(document, indent=2, sort_keys=True) + "\n", 0o600)
-
-
-def _as_found(one: Function, serial: str, bound_by_us: bool) -> Former:
-    """A record that was lost cannot name the driver any more, but our own rule tells that the binding is ours."""
-    pre_bound = one.driver == VFIO_PCI and not bound_by_us
-    override = one.override if pre_bound or one.override != VFIO_PCI else ""
-    driver = one.driver if pre_bound or one.driver != VFIO_PCI else ""
-    return Former(one.id, driver, override, pre_bound, serial, modalias=one.modalias)
-
-
-def with_claims(root: Root, record: Record, claims: tuple[Claim, ...]) -> Record:
-    """Return the record with the functions of the claims added as they are now; what is known already stays as it was.
-
-    A different card at a known address is a new function: the old entry says nothing about it.
-    """
-    facts = MachineFacts(root)
-    at_boot = read_text(root.at(RULES)) or ""
-    functions = dict(record.functions)
-    for claim in claims:
-        for member in claim.members:
-            address, one = str(member.address), member.function
-            known = functions.get(address)
-            if known is None or known.id != one.id:
-                known = _as_found(one, facts.serial_of(member.address), bound_by_us=address in at_boot)
-            functions[address] = replace(known, resource=claim.resource, group=one.iommu_group or known.group, part=member.part)
-    return replace(record, functions=functions)

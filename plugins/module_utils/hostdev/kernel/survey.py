@@ -23,7 +23,7 @@ from .safety import read_scene, refusals
 def survey(root: Root, declaration: Declaration, management: Iterable[str] = ()) -> dict[str, Any]:
     """Return {"units", "skipped", "functions", "refused", "missing", "iommu"} for JSON; management as in pci_binding."""
     record = read_record(root)
-    facts = MachineFacts(root, record.known())
+    facts = MachineFacts(root, record.known)
     claims = read_claims(root, declaration, facts)
     layout = {address: one.group for address, one in record.functions.items() if one.group}
     return {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,7 @@ from ansible_collections.vfio.passthrough.plugins.module_utils.hostdev.device.fa
 from ansible_collections.vfio.passthrough.plugins.module_utils.hostdev.kernel.facts import MachineFacts, serial_number
 from ansible_collections.vfio.passthrough.plugins.module_utils.hostdev.kernel.inventory import find, read_inventory
 from ansible_collections.vfio.passthrough.plugins.module_utils.hostdev.kernel.pci import read_function, read_group
+from ansible_collections.vfio.passthrough.plugins.module_utils.hostdev.kernel.record import PLACE, Former, Record, write_record
 from ansible_collections.vfio.passthrough.plugins.module_utils.hostdev.root import Root
 from ansible_collections.vfio.passthrough.tests.fakes.host import FakeHost
 
@@ -66,11 +68,34 @@ def test_keys_beyond_the_id(host: FakeHost, given: dict[str, object]) -> None:
     host.write("/sys/bus/pci/slots/4/address", "0000:01:00\n")
     capability = bytes.fromhex("030001000706050403020100")
     (host.folder_of("0000:01:00.0") / "config").write_bytes(b"\0" * 0x100 + capability)
-    facts = MachineFacts(host.root, {"0000:01:00.0": {"driver": "nvidia"}})
+    facts = MachineFacts(host.root, lambda: {"0000:01:00.0": {"id": "10de:2684", "driver": "nvidia"}})
     found = find(host.root, declare({"id": "10de:2684", **given}), facts)
     assert [str(function.address) for _entry, function in found] == ["0000:01:00.0"]
     wrong = {key: 9 if isinstance(value, int) else "ff" for key, value in given.items()}
     assert find(host.root, declare({"id": "10de:2684", **wrong}), facts) == []
+
+
+RECORDED = Former("10de:2684", "nvidia", serial="S123")
+
+
+@pytest.mark.parametrize("given", [{"serial": "s123"}, {"driver": "nvidia"}])
+def test_a_bound_device_is_what_the_record_says_for_every_reader(host: FakeHost, given: dict[str, object]) -> None:
+    write_record(host.root, Record({"0000:01:00.0": RECORDED}))
+    assert [str(one.primary.address) for one in read_inventory(host.root, declare(given)).units] == ["0000:01:00.0"]
+    assert len(find(host.root, declare(given))) == 1
+
+
+def test_the_record_of_another_card_says_nothing_about_this_one(host: FakeHost) -> None:
+    write_record(host.root, Record({"0000:01:00.0": replace(RECORDED, id="10de:1eb8")}))
+    assert find(host.root, declare({"serial": "S123"})) == []
+
+
+def test_an_unreadable_record_stops_nothing_that_needs_none(host: FakeHost, caplog: pytest.LogCaptureFixture) -> None:
+    host.write(PLACE, "{half")
+    assert len(find(host.root, declare({"id": "10de:2684"}))) == 1
+    assert not caplog.text
+    assert find(host.root, declare({"serial": "S123"})) == []
+    assert "not our JSON" in caplog.text
 
 
 def test_a_serial_capability_may_stand_behind_others() -> None:

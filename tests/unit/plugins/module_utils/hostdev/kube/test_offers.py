@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 from ansible_collections.vfio.passthrough.plugins.module_utils.hostdev.device.declaration import Declaration, parse_declaration
+from ansible_collections.vfio.passthrough.plugins.module_utils.hostdev.kernel.record import Former, Record, write_record
 from ansible_collections.vfio.passthrough.plugins.module_utils.hostdev.kube import offers
 from ansible_collections.vfio.passthrough.plugins.module_utils.hostdev.kube.answers import container_answer
 from ansible_collections.vfio.passthrough.tests.fakes.host import FakeHost
@@ -55,6 +56,15 @@ def test_variant_drivers_that_made_vfio_devices_are_served(host: FakeHost) -> No
     found, inventory = offers.read_offers(host.root, parse_declaration(permitted={"pciHostDevices": block}))
     assert [(one.unit.group, one.health) for one in found] == [("1", "Healthy"), ("2", "Healthy")]
     assert inventory.skipped == ()
+
+
+@pytest.mark.parametrize("select", [{"serial": "S123"}, {"driver": "nvme"}])
+def test_a_device_chosen_by_what_binding_hides_is_still_offered(host: FakeHost, select: dict[str, str]) -> None:
+    host.function("0000:03:00.0", "144d:a808", "010802", driver="vfio-pci", group="12")
+    host.node("12")
+    write_record(host.root, Record({"0000:03:00.0": Former("144d:a808", "nvme", serial="S123")}))
+    (offer,), _inventory = offers.read_offers(host.root, parse_declaration([{"resource": "example.com/disk", "select": select}]))
+    assert (offer.unit.group, offer.health) == ("12", "Healthy")
 
 
 def test_a_further_member_is_named_with_its_unit(host: FakeHost) -> None:

@@ -45,8 +45,9 @@ test: venv  ## all of the above, in order; says where the time went
 demo: venv  ## one device all the way: host, Kubernetes, guest, and back
 	@$(HARNESS).e2e.demo
 
+# a relative folder is one of the caller: also with `make -C`, which works in the folder of this file
 cases: venv  ## run the case files of CASES=FOLDER
-	@$(HARNESS).cases.runner $(CASES)
+	@$(HARNESS).cases.runner $(firstword $(wildcard $(CASES) $(PWD)/$(CASES)) $(CASES))
 
 bench: venv  ## measure; prints a table and writes build/bench.json
 	@$(HARNESS).bench.run

@@ -17,14 +17,15 @@ from ansible_collections.vfio.passthrough.plugins.module_utils.hostdev.vmi.schem
 from ansible_collections.vfio.passthrough.plugins.module_utils.hostdev.vmi.spec import Spec
 from ansible_collections.vfio.passthrough.tests.cases.runner import Case, same
 
+SECTIONS = ("cases",)
 _COUNT = {"gpus": "COUNT_MISMATCH_GPU_DP", "hostDevices": "COUNT_MISMATCH_HOSTDEV_DP"}
 
 
 def cases(document: dict[str, Any]) -> Iterator[Case]:
     """Yield one case per list; those with variables of other kinds than PCI are not known."""
-    for case in document["cases"]:
-        given, want = case["given"], case.get("want", case["expect"])
-        lists = given.get("lists") or {given["list"]: given["entries"]}
+    for case in document.get("cases", ()):
+        given, want = {"env": {"": ""}, **case.get("given", {})}, case.get("want", case.get("expect", {}))
+        lists = given.get("lists") or {given.get("list"): given.get("entries")}
         known = all(name.startswith(PREFIXES["pci"] + "_") for name in given["env"]) and "message_contains" not in want
         yield Case(case["id"], partial(_check, lists, given["env"], want) if known else None)
 

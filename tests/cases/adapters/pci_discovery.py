@@ -18,26 +18,28 @@ from ansible_collections.vfio.passthrough.plugins.module_utils.hostdev.kube.plug
 from ansible_collections.vfio.passthrough.tests.cases.runner import Case, same
 from ansible_collections.vfio.passthrough.tests.fakes.host import FakeHost
 
+SECTIONS = ("cases",)
 _GRANTS = "/run/grants"
 _INPUT = {"permittedHostDevices", "pci"}
+_WANT, _ANSWERS = {"plugins", "skipped", "refused"}, ({"container_responses"}, {"refused"})
 _FILES = {"numa_node": "numa_node", "sriov_totalvfs": "sriov_totalvfs", "nvidia_current_vgpu_type": "nvidia/current_vgpu_type"}
 _FIELDS = {"address", "uevent", "driver", "iommu_group", "real_dir", "vfio_dev", "vfio_dev_dir", *_FILES}
 
 
 def cases(document: dict[str, Any]) -> Iterator[Case]:
     """Yield one case per tree and one per Allocate call; what needs an unknown field is not known."""
-    for case in document["cases"]:
-        known = set(case["input"]) <= _INPUT and all(set(one) <= _FIELDS for one in case["input"].get("pci") or ())
-        want = _wanted(case)
-        yield Case(case["name"], partial(_check, case["input"], want) if known and want is not None else None)
+    for case in document.get("cases", ()):
+        given, want = case.get("input", {"": ""}), _wanted(case)
+        known = set(given) <= _INPUT and all(set(one) <= _FIELDS for one in given.get("pci") or ())
+        yield Case(case["name"], partial(_check, given, want) if known and set(want) and set(want) <= _WANT else None)
         for number, call in enumerate(case.get("allocate", ())):
             name = f"{case['name']}, allocate {number}"
             asked = _wanted(call)
-            yield Case(name, partial(_check_call, case["input"], call, asked) if known and asked is not None else None)
+            yield Case(name, partial(_check_call, given, call, asked) if known and set(asked) in _ANSWERS else None)
 
 
 def _wanted(case: Mapping[str, Any]) -> Any:
-    return case.get("want", case.get("expected", case.get("expected_kubevirt")))
+    return case.get("want", case.get("expected", case.get("expected_kubevirt"))) or {}
 
 
 def _check(given: dict[str, Any], want: dict[str, Any]) -> None:

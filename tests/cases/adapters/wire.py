@@ -9,6 +9,7 @@ from typing import Any
 from ansible_collections.vfio.passthrough.plugins.module_utils.hostdev.kube.wire import DEVICE_PLUGIN, Api
 from ansible_collections.vfio.passthrough.tests.cases.runner import Case, same
 
+SECTIONS: tuple[str, ...] = ()
 _APIS = {"deviceplugin/v1beta1": DEVICE_PLUGIN}
 
 

@@ -10,6 +10,7 @@ from ansible_collections.vfio.passthrough.plugins.module_utils.hostdev.kube impo
 from ansible_collections.vfio.passthrough.tests.cases.runner import Case, same
 from google.protobuf import json_format
 
+SECTIONS: tuple[str, ...] = ()
 _APIS = {"deviceplugin/v1beta1": wire.device_plugin}
 
 

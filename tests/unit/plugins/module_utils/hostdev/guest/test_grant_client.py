@@ -10,7 +10,11 @@ import pytest
 from ansible_collections.vfio.passthrough.plugins.module_utils.hostdev.device.faults import Absent, Fault, Refused, Timeout
 from ansible_collections.vfio.passthrough.plugins.module_utils.hostdev.device.grant import Answer, Request, decode_request, encode_answer
 from ansible_collections.vfio.passthrough.plugins.module_utils.hostdev.guest.grant_client import GIB, GrantClient, memlock_bytes
+from ansible_collections.vfio.passthrough.plugins.module_utils.hostdev.guest.launch import guest_bytes
 from ansible_collections.vfio.passthrough.plugins.module_utils.hostdev.root import Root
+from ansible_collections.vfio.passthrough.plugins.module_utils.hostdev.vmi.instance import VirtualMachineInstance
+from ansible_collections.vfio.passthrough.plugins.module_utils.hostdev.vmi.manifest import parse_manifest
+from ansible_collections.vfio.passthrough.tests.fakes.manifests import with_gpus
 
 
 class Service:
@@ -62,6 +66,15 @@ def _granting(nodes: tuple[str, ...]) -> Callable[[Request], bytes]:
 @pytest.mark.parametrize(("devices", "wanted"), [(0, 0), (1, (8 << 30) + GIB), (2, (16 << 30) + GIB), (3, (24 << 30) + GIB)])
 def test_memory_is_locked_once_for_each_device_and_a_gibibyte_for_all(devices: int, wanted: int) -> None:
     assert memlock_bytes(8 << 30, devices) == wanted
+
+
+def test_six_cards_lock_five_times_the_guests_memory_more_than_one() -> None:
+    def limit(cards: int) -> int:
+        vmi = parse_manifest(with_gpus(*(f"card{number}" for number in range(cards))))
+        assert isinstance(vmi, VirtualMachineInstance)
+        return memlock_bytes(guest_bytes(vmi), len(vmi.spec.host_devices))
+
+    assert limit(6) - limit(1) == 5 * (256 << 20)
 
 
 def test_every_unit_is_asked(short: Path) -> None:

@@ -42,6 +42,20 @@ def test_a_companion_in_a_group_of_its_own_brings_its_node(host: FakeHost) -> No
     assert [one["container_path"] for one in answer["devices"]] == ["/dev/vfio/vfio", "/dev/vfio/16", "/dev/vfio/17"]
 
 
+def test_of_a_card_whose_functions_are_both_selected_the_audio_is_the_companion(host: FakeHost) -> None:
+    for address, ids in (("0000:01:00.0", "10DE:2204"), ("0000:01:00.1", "10DE:1AEF")):
+        uevent = f"DRIVER=vfio-pci\nPCI_CLASS=30200\nPCI_ID={ids}\nPCI_SLOT_NAME={address}\n"
+        host.function(address, driver="vfio-pci", group="16", uevent=uevent, files={"numa_node": "0\n"})
+    host.node("16")
+    selected = [{"id": "10de:2204"}, {"id": "10de:1aef"}]
+    declaration = parse_declaration([{"resource": "nvidia.com/GA102", "select": selected, "functions": "all"}])
+    (offer,), _inventory = offers.read_offers(host.root, declaration)
+    assert container_answer("nvidia.com/GA102", ["16"], {"16": offer}, "/g")["envs"] == {
+        "PCI_RESOURCE_NVIDIA_COM_GA102": "0000:01:00.0",
+        "HOSTDEV_COMPANIONS_NVIDIA_COM_GA102": "0000:01:00.0=0000:01:00.1",
+    }
+
+
 def test_variant_drivers_that_made_vfio_devices_are_served(host: FakeHost) -> None:
     for address, ids, driver, group in (
         ("0000:01:00.2", "15b3:101e", "mlx5_vfio_pci", "1"),
@@ -70,8 +84,10 @@ def test_a_device_chosen_by_what_binding_hides_is_still_offered(host: FakeHost, 
 def test_a_further_member_is_named_with_its_unit(host: FakeHost) -> None:
     for address in ("0000:3b:00.0", "0000:3c:00.0"):
         host.function(address, driver="vfio-pci", group="56")
-    (offer,), _inventory = offers.read_offers(host.root, declared())
+    (offer,), inventory = offers.read_offers(host.root, declared())
     assert offers.offer_dict(offer, "/g")["selected"] == ["0000:3c:00.0"]
+    (unit,) = inventory.as_dict()["units"]
+    assert (unit["group"], unit["address"], unit["selected"]) == ("56", "0000:3b:00.0", ["0000:3c:00.0"])
 
 
 def test_each_change_is_one_line(host: FakeHost) -> None:

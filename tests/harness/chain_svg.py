@@ -10,7 +10,7 @@ from xml.sax.saxutils import escape, quoteattr
 WIDTH, MARGIN, GAP, LINE = 960, 20, 40, 16
 BOX = (WIDTH - 2 * MARGIN - 2 * GAP) // 3
 CHARACTERS = 36
-COLOURS = {"ok": "#1a7f37", "pending": "#9a6700", "broken": "#cf222e", "waiting": "#6e7781"}
+COLOURS = {"ok": "#1a7f37", "pending reboot": "#9a6700", "broken": "#cf222e", "waiting": "#6e7781"}
 PLACES = {"kernel": "host kernel", "Kubernetes": "Kubernetes", "guest": "guest"}
 FONT = "font-family='DejaVu Sans, Verdana, sans-serif'"
 

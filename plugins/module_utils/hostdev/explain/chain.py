@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from typing import Any, Optional
 
 KERNEL, KUBERNETES, GUEST = "kernel", "Kubernetes", "guest"
-OK, PENDING, BROKEN, WAITING = "ok", "pending", "broken", "waiting"
+OK, PENDING, BROKEN, WAITING = "ok", "pending reboot", "broken", "waiting"
 
 
 @dataclass(frozen=True)
 class Link:
-    """What one place knows. state: ok, pending (a reboot away), broken, or waiting (an earlier link is not ok).
+    """What one place knows. state: ok, pending reboot (the next boot mends it), broken, or waiting (an earlier link is not ok).
 
     evidence: what was read, and where it stands. hint: the mend, empty when there is nothing to mend.
     """

@@ -10,15 +10,17 @@ from typing import Any, Optional
 from ..device.declaration import Declaration, Entry
 from ..device.faults import Fault
 from ..device.inventory import NO_IOMMU_GROUP, Inventory, Skipped, Unit
-from ..kernel.bootloader import next_words
+from ..kernel.claims import unmatched
 from ..kernel.inventory import read_inventory
-from ..kernel.iommu import Verdict, read_iommu
+from ..kernel.iommu import PENDING_REBOOT, Verdict, read_iommu
+from ..kernel.pending import NextBoot, read_next_boot
 from ..kube.podresources import Kubelet, read_kubelet
 from ..root import Root, read_text
 from .chain import BROKEN, GUEST, KERNEL, KUBERNETES, OK, PENDING, Chain, Link, chain_of
 
 PLUGIN_STATE = "/run/vfio-passthrough/devices.json"
 SERVICE = "vfio-passthrough-device-plugin.service"
+_REBOOT = "reboot the node, or set hostdev_reboot_ok: true and run site.yml again"
 
 
 @dataclass(frozen=True)
@@ -26,7 +28,8 @@ class NodeFacts:
     """What one node knows.
 
     plugin: the plugin's state file, None when it does not run. kubelet: what the kubelet says, None when it cannot be asked;
-    kubelet_fault says why. image: whether the launcher image is there, None when nobody asked.
+    kubelet_fault says why. image: whether the launcher image is there, None when nobody asked. unmatched: positions of entries
+    that mean no device. boot: what waits for the next boot.
     """
 
     inventory: Inventory
@@ -36,7 +39,8 @@ class NodeFacts:
     kubelet_fault: str = ""
     image_name: str = ""
     image: Optional[bool] = None
-    matched: frozenset[str] = field(default_factory=frozenset)
+    unmatched: frozenset[str] = frozenset()
+    boot: NextBoot = field(default_factory=NextBoot)
 
 
 def chains(declaration: Declaration, facts: NodeFacts) -> list[Chain]:
@@ -47,7 +51,7 @@ def chains(declaration: Declaration, facts: NodeFacts) -> list[Chain]:
         if one.address not in units:
             made.append(chain_of(one.resource, str(one.address), _following(_skipped_link(one, facts))))
     for entry in declaration.served:
-        if not facts.matched & {entry.position}:
+        if entry.position in facts.unmatched:
             made.append(chain_of(entry.resource, "none", _following(_unmatched_link(entry))))
     return made
 
@@ -59,7 +63,12 @@ def _following(first: Link) -> list[Link]:
 def _skipped_link(one: Skipped, facts: NodeFacts) -> Link:
     if not facts.verdict.active or one.reason == NO_IOMMU_GROUP:
         evidence = f"{one.detail}; {facts.verdict.code}: {'; '.join(facts.verdict.evidence)}"
-        return Link(KERNEL, PENDING if facts.verdict.curable else BROKEN, evidence, facts.verdict.advice)
+        if facts.verdict.code == PENDING_REBOOT:
+            return Link(KERNEL, PENDING, evidence, _REBOOT)
+        return Link(KERNEL, BROKEN, evidence, facts.verdict.advice)
+    waits = facts.boot.awaited_by(str(one.address))
+    if waits:
+        return Link(KERNEL, PENDING, "; ".join([one.detail, *waits]), _REBOOT)
     return Link(KERNEL, BROKEN, one.detail, one.hint)
 
 
@@ -71,18 +80,16 @@ def _unmatched_link(entry: Entry) -> Link:
 
 
 def _unit_links(unit: Unit, facts: NodeFacts) -> list[Link]:
-    return [_kernel_link(unit), _kubernetes_link(unit, facts), _guest_link(unit, facts)]
+    return [_kernel_link(unit, facts), _kubernetes_link(unit, facts), _guest_link(unit, facts)]
 
 
-def _kernel_link(unit: Unit) -> Link:
+def _kernel_link(unit: Unit, facts: NodeFacts) -> Link:
     if unit.blockers:
-        held = ", ".join(one.label() for one in unit.blockers)
-        return Link(
-            KERNEL,
-            BROKEN,
-            f"IOMMU group {unit.group} is held by drivers of the host: {held}",
-            "run site.yml: companions move with the device",
-        )
+        held = f"IOMMU group {unit.group} is held by drivers of the host: {', '.join(one.label() for one in unit.blockers)}"
+        waits = [facts.boot.awaited_by(str(one.address)) for one in unit.blockers]
+        if all(waits):
+            return Link(KERNEL, PENDING, "; ".join([held, *dict.fromkeys(text for texts in waits for text in texts)]), _REBOOT)
+        return Link(KERNEL, BROKEN, held, "run site.yml: companions move with the device")
     moved = f", companions {' '.join(str(one.address) for one in unit.companions)}" if unit.companions else ""
     return Link(KERNEL, OK, f"driver {unit.primary.driver}, IOMMU group {unit.group}{moved}")
 
@@ -125,7 +132,7 @@ def _guest_link(unit: Unit, facts: NodeFacts) -> Link:
 
 def read_facts(root: Root, declaration: Declaration, image: str = "", ctr: Sequence[str] = (), kubelet_socket: str = "") -> NodeFacts:
     """Return what this node knows now; a kubelet that cannot be asked is a fact, not an error."""
-    inventory = read_inventory(root, declaration)
+    inventory, boot = read_inventory(root, declaration), read_next_boot(root)
     kubelet, fault = None, ""
     try:
         kubelet = read_kubelet(root, kubelet_socket)
@@ -133,19 +140,15 @@ def read_facts(root: Root, declaration: Declaration, image: str = "", ctr: Seque
         fault = error.cause
     return NodeFacts(
         inventory=inventory,
-        verdict=read_iommu(root, [unit.primary for unit in inventory.units], next_words(root)),
+        verdict=read_iommu(root, [unit.primary for unit in inventory.units], boot.words),
         plugin=_plugin_state(root),
         kubelet=kubelet,
         kubelet_fault=fault,
         image_name=image,
         image=_has_image(root, image, ctr) if image else None,
-        matched=frozenset(_matched(declaration, inventory)),
+        unmatched=frozenset(entry.position for entry in unmatched(root, declaration)),
+        boot=boot,
     )
-
-
-def _matched(declaration: Declaration, inventory: Inventory) -> list[str]:
-    found = {unit.resource for unit in inventory.units} | {one.resource for one in inventory.skipped}
-    return [entry.position for entry in declaration.served if entry.resource in found]
 
 
 def _plugin_state(root: Root) -> Optional[Mapping[str, Any]]:

@@ -9,7 +9,7 @@ from typing import Callable
 from ..device.faults import Fault, Unsupported
 from ..root import Root, entries, key_values, read_text
 from .boot import Boot, Loader
-from .cmdline import Edits, kernel_part, parse
+from .cmdline import Edits, Line, kernel_part, parse
 from .grub import DebianGrub
 
 MANAGED: tuple[Loader, ...] = (DebianGrub(),)
@@ -123,12 +123,24 @@ def loader_of(root: Root, managed: Sequence[Loader] = MANAGED) -> Loader:
     )
 
 
-def next_words(root: Root) -> list[str] | None:
-    """Return the kernel's words of the line that the next boot gets, None where no boot loader's menu can be read."""
+def read_boot(root: Root) -> Boot | None:
+    """Return what the boot loader shows, None where its menu cannot be read.
+
+    A report about devices is no place to complain of a menu: kernel_args does, when it has to change it.
+    """
     try:
-        boot = loader_of(root).observe(root)
+        return loader_of(root).observe(root)
     except Fault:
-        # a report about devices is no place to complain of a menu: kernel_args does, when it has to change it
         return None
-    entry = boot.default or next(iter(boot.normal), None)
-    return [word.text for word in kernel_part(entry.line)] if entry else None
+
+
+def next_line(boot: Boot | None) -> Line | None:
+    """Return the words that the kernel gets at the next boot, None where they are not known."""
+    entry = boot and (boot.default or next(iter(boot.normal), None))
+    return kernel_part(entry.line) if entry else None
+
+
+def next_words(root: Root) -> list[str] | None:
+    """Return the words that the kernel gets at the next boot as texts, None where they are not known."""
+    line = next_line(read_boot(root))
+    return None if line is None else [word.text for word in line]

@@ -72,7 +72,7 @@ def read_scene(root: Root, claims: Sequence[Claim], management: Iterable[str] = 
     members = [(claim, member.function) for claim in claims for member in claim.members]
     strangers = {one.address: one for claim in claims for one in claim.strangers}
     uses = read_uses(root, [function for _claim, function in members] + list(strangers.values()), management)
-    hung = {name for name in entries(root.at(HUNG)) if read_text(root.at(HUNG) / name) == boot_id(root)}
+    hung = hung_now(root)
     dom0 = "control_d" in (read_text(root.proc("xen", "capabilities")) or "")
     exist = any(name.isdigit() for name in entries(root.sysfs("kernel", "iommu_groups")))
     subjects = {
@@ -82,6 +82,11 @@ def read_scene(root: Root, claims: Sequence[Claim], management: Iterable[str] = 
         for claim, function in members
     }
     return Scene(subjects, {address: uses[address] for address in strangers})
+
+
+def hung_now(root: Root) -> frozenset[str]:
+    """Return the functions whose unbind did not return in this boot: nothing may touch them before the next."""
+    return frozenset(name for name in entries(root.at(HUNG)) if read_text(root.at(HUNG) / name) == boot_id(root))
 
 
 def boot_id(root: Root) -> str:

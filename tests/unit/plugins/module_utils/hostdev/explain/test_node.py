@@ -9,11 +9,17 @@ from typing import Any
 
 import pytest
 from ansible_collections.vfio.passthrough.plugins.module_utils.hostdev.device.declaration import Declaration, parse_declaration
-from ansible_collections.vfio.passthrough.plugins.module_utils.hostdev.explain.chain import Chain
+from ansible_collections.vfio.passthrough.plugins.module_utils.hostdev.explain.chain import Chain, Link, report
 from ansible_collections.vfio.passthrough.plugins.module_utils.hostdev.explain.node import PLUGIN_STATE, NodeFacts, chains, read_facts
-from ansible_collections.vfio.passthrough.plugins.module_utils.hostdev.kernel.iommu import Verdict
+from ansible_collections.vfio.passthrough.plugins.module_utils.hostdev.kernel.boot_files import RULES
+from ansible_collections.vfio.passthrough.plugins.module_utils.hostdev.kernel.bootargs import ensure
+from ansible_collections.vfio.passthrough.plugins.module_utils.hostdev.kernel.bootloader import loader_of
+from ansible_collections.vfio.passthrough.plugins.module_utils.hostdev.kernel.bootplan import Wish
+from ansible_collections.vfio.passthrough.plugins.module_utils.hostdev.kernel.iommu import Verdict, read_state
+from ansible_collections.vfio.passthrough.plugins.module_utils.hostdev.kernel.safety import HUNG
 from ansible_collections.vfio.passthrough.plugins.module_utils.hostdev.kube.podresources import Kubelet
 from ansible_collections.vfio.passthrough.plugins.module_utils.hostdev.root import Done, Root
+from ansible_collections.vfio.passthrough.tests.fakes.grub import Machine
 from ansible_collections.vfio.passthrough.tests.fakes.host import FakeHost
 
 GPU = "nvidia.com/GPU"
@@ -91,14 +97,19 @@ def test_a_companion_on_a_host_driver_breaks_the_kernels_link(host: FakeHost) ->
 
 
 @pytest.mark.parametrize(
-    ("code", "state"), [("IOMMU_OFF_BY_ARG", "pending"), ("IOMMU_OFF_PENDING_REBOOT", "pending"), ("IOMMU_FIRMWARE", "broken")]
+    ("code", "state", "mend"),
+    [
+        ("IOMMU_OFF_BY_ARG", "broken", "the advice"),
+        ("IOMMU_OFF_PENDING_REBOOT", "pending reboot", "reboot the node, or set hostdev_reboot_ok: true and run site.yml again"),
+        ("IOMMU_FIRMWARE", "broken", "the advice"),
+    ],
 )
-def test_an_inactive_iommu_is_a_reboot_away_or_broken(tmp_path: Path, code: str, state: str) -> None:
+def test_an_inactive_iommu_is_a_reboot_away_or_broken(tmp_path: Path, code: str, state: str, mend: str) -> None:
     host = FakeHost(tmp_path)
     host.function("0000:01:00.0", driver="nvidia")
-    link = only(chains(DECLARATION, facts(host, verdict=Verdict(code, ("no groups",), "the mend")))).first_broken
+    link = only(chains(DECLARATION, facts(host, verdict=Verdict(code, ("no groups",), "the advice")))).first_broken
     assert link is not None
-    assert (link.place, link.state, link.hint) == ("kernel", state, "the mend")
+    assert (link.place, link.state, link.hint) == ("kernel", state, mend)
     assert code in link.evidence
 
 
@@ -110,6 +121,72 @@ def test_an_entry_that_means_no_device_has_a_chain_of_its_own(host: FakeHost) ->
     assert (missing.resource, missing.device) == ("a.com/x", "none")
     assert missing.first_broken is not None
     assert "hostdev_devices[1]: no PCI function of this node has id 10de:ffff" in missing.first_broken.evidence
+
+
+def test_two_entries_of_one_resource_are_two_questions(host: FakeHost) -> None:
+    entries = [{"resource": GPU, "select": {"id": "10de:2684"}}, {"resource": GPU, "select": {"id": "10de:ffff"}}]
+    declaration = parse_declaration(entries)
+    assert [chain.device for chain in chains(declaration, facts(host, declaration))] == ["0000:01:00.0", "none"]
+
+
+@pytest.fixture(name="machine")
+def grub_machine(tmp_path: Path) -> Machine:
+    host = FakeHost(tmp_path)
+    host.function("0000:01:00.0", driver="nvidia", group="16")
+    return Machine(tmp_path)
+
+
+def first(machine: Machine) -> Link:
+    link = only(chains(DECLARATION, read_facts(machine.root, DECLARATION))).first_broken
+    assert link is not None
+    return link
+
+
+def test_words_that_are_out_of_the_next_boot_wait_for_it(machine: Machine) -> None:
+    assert first(machine).state == "broken"
+    assert "remove iommu=off and intel_iommu=off" in first(machine).hint
+    ensure(machine.root, loader_of(machine.root), read_state(machine.root), Wish())
+    link = first(machine)
+    assert link.state == "pending reboot"
+    for words in ("IOMMU_OFF_PENDING_REBOOT", "the next boot has no intel_iommu=off", "the next boot has intel_iommu=on"):
+        assert words in link.evidence
+    assert "remove" not in link.hint
+    assert report(chains(DECLARATION, read_facts(machine.root, DECLARATION)))["broken"] == []
+
+
+def iommu_on(machine: Machine) -> None:
+    """Start the machine with an active IOMMU, and a rule that binds its device at boot."""
+    ensure(machine.root, loader_of(machine.root), read_state(machine.root), Wish())
+    machine.boot()
+    machine.put("/sys/class/iommu/dmar0/uevent", "")
+    machine.put("/proc/sys/kernel/random/boot_id", "boot-1\n")
+    machine.put(RULES, 'ACTION=="add", KERNEL=="0000:01:00.0", ATTR{driver_override}="vfio-pci"\n')
+
+
+def test_a_users_words_and_a_binding_that_waits_for_them(machine: Machine) -> None:
+    iommu_on(machine)
+    assert first(machine).state == "broken"
+    ensure(machine.root, loader_of(machine.root), read_state(machine.root), Wish(("hugepages=8",)))
+    link = first(machine)
+    assert (link.state, "the next boot has hugepages=8; the next boot binds it" in link.evidence) == ("pending reboot", True)
+
+
+def test_an_unbind_that_hung_waits_for_the_next_boot_alone(machine: Machine) -> None:
+    iommu_on(machine)
+    machine.put(f"{HUNG}/0000:01:00.0", "boot-1")
+    link = first(machine)
+    assert (link.state, "its unbind did not return in this boot" in link.evidence) == ("pending reboot", True)
+    machine.put("/proc/sys/kernel/random/boot_id", "boot-2\n")
+    assert first(machine).state == "broken"
+
+
+def test_a_companion_whose_unbind_hung_waits_too(machine: Machine, tmp_path: Path) -> None:
+    host = FakeHost(tmp_path)
+    host.bind(host.folder_of("0000:01:00.0"), "vfio-pci")
+    host.function("0000:01:00.1", "10de:22ba", "040300", driver="snd_hda_intel", group="16")
+    iommu_on(machine)
+    machine.put(f"{HUNG}/0000:01:00.1", "boot-1")
+    assert (first(machine).state, "snd_hda_intel" in first(machine).evidence) == ("pending reboot", True)
 
 
 def test_facts_of_a_node_without_plugin_and_kubelet(host: FakeHost) -> None:

@@ -11,14 +11,12 @@ from ..hostdev.guest.assignment import assignments
 from ..hostdev.guest.domain import render
 from ..hostdev.guest.settings import DomainSettings
 from ..hostdev.root import Root, read_text, write_file
-from ..hostdev.vmi.instance import VirtualMachineInstance
 from ..hostdev.vmi.manifest import parse_manifest
 
 
 def domain_xml(given: Mapping[str, Any], root: Root, *, check: bool) -> Dict[str, Any]:
     """Return the module's result; writes the file at `path`, when there is one and it differs, unless `check`."""
-    manifest = parse_manifest(given["definition"])
-    vmi = manifest if isinstance(manifest, VirtualMachineInstance) else manifest.instance()
+    vmi = parse_manifest(given["definition"]).instance()
     # YAML gives true and 1 where the environment has text
     environment = {str(key): str(value) for key, value in given["variables"].items()}
     text = render(vmi, environment, DomainSettings(emulation=given["emulation"]))

@@ -52,10 +52,9 @@ def _devices(options: argparse.Namespace) -> int:
 def _domain(options: argparse.Namespace) -> int:
     from .guest.domain import render
     from .guest.settings import DomainSettings
-    from .kube.pod import instance_of
     from .vmi.manifest import parse_manifest
 
-    vmi = instance_of(parse_manifest(_document(options.file)))
+    vmi = parse_manifest(_document(options.file)).instance()
     _say(render(vmi, os.environ, DomainSettings(emulation=options.emulation == "always")).rstrip())
     return 0
 
@@ -148,13 +147,17 @@ def _add_device_plugin(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--plugin-folder", default="/var/lib/kubelet/device-plugins", help="the kubelet's device plugin folder")
 
 
-def _add_manifest(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("file", help="a VirtualMachineInstance or VirtualMachine, YAML or JSON; - for standard input")
+def _manifest(parser: argparse.ArgumentParser, kinds: str) -> None:
+    parser.add_argument("file", help=f"a {kinds}, YAML or JSON; - for standard input")
     _emulation(parser)
 
 
+def _add_domain(parser: argparse.ArgumentParser) -> None:
+    _manifest(parser, "VirtualMachineInstance or VirtualMachine")
+
+
 def _add_pod(parser: argparse.ArgumentParser) -> None:
-    _add_manifest(parser)
+    _manifest(parser, "VirtualMachineInstance")
     parser.add_argument("--image", default="localhost/vfio-passthrough-launcher:latest", help="the launcher image")
 
 
@@ -174,7 +177,7 @@ COMMANDS = {
     "device-plugin": (_device_plugin, _add_device_plugin, "serve the declared devices to the kubelet"),
     "launch": (_launch, _emulation, "run one guest; the program of the launcher image"),
     "devices": (_devices, _add_devices, "list the declared devices of this machine, each with the reason why it is not offered"),
-    "domain": (_domain, _add_manifest, "print the domain XML of a VMI for the device variables in the environment"),
+    "domain": (_domain, _add_domain, "print the domain XML of a VM for the device variables in the environment"),
     "pod": (_pod, _add_pod, "print the launcher pod of a VMI"),
     "explain": (_explain, _add_explain, "follow every declared device through kernel, Kubernetes and guest"),
 }

@@ -32,6 +32,10 @@ class VirtualMachineInstance:
         """Return the machine's UUID: firmware.uuid, else one that depends on the name alone, so that it survives a restart."""
         return self.spec.domain.firmware.uuid or str(uuid5(_FIRMWARE, self.name))
 
+    def instance(self) -> VirtualMachineInstance:
+        """Return itself: what a VirtualMachine's instance() is for its run."""
+        return self
+
     def to_dict(self) -> dict[str, Any]:
         """Return the document; parse_manifest of it gives an equal value."""
         return {"apiVersion": API_VERSION, "kind": "VirtualMachineInstance", **write_object(self)}

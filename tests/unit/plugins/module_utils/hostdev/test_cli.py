@@ -10,6 +10,7 @@ import yaml
 from ansible_collections.vfio.passthrough.plugins.module_utils.hostdev import cli
 from ansible_collections.vfio.passthrough.plugins.module_utils.hostdev.device.version import __version__
 from ansible_collections.vfio.passthrough.tests.fakes.host import FakeHost
+from ansible_collections.vfio.passthrough.tests.fakes.manifests import machine, manifest
 
 TREE = Path(__file__).parents[5]
 EXAMPLE = str(TREE / "examples/gpu-vm.yaml")
@@ -55,6 +56,15 @@ def test_domain_takes_the_addresses_from_the_environment(monkeypatch: pytest.Mon
     text = capsys.readouterr().out
     assert '<domain type="qemu">' in text
     assert '<address domain="0x0000" bus="0x65" slot="0x00" function="0x0"/>' in text
+
+
+def test_domain_takes_the_run_of_a_virtual_machine_and_pod_does_not(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    file = tmp_path / "vm.json"
+    file.write_text(json.dumps(machine(manifest(), running=False)), encoding="utf-8")
+    assert cli.main(["domain", str(file)]) == 0
+    assert "<name>demo_guest</name>" in capsys.readouterr().out
+    assert cli.main(["pod", str(file)]) == 1
+    assert "this version runs a VirtualMachineInstance only" in capsys.readouterr().err
 
 
 def test_pod_prints_the_objects_that_are_created(capsys: pytest.CaptureFixture[str]) -> None:

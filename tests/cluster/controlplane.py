@@ -72,10 +72,6 @@ class ControlPlane:
         """Return a kubeconfig file with the identity that node NAME's kubelet has (group system:nodes)."""
         return self._kubeconfig(name, *self.authority.issue(name, f"system:node:{name}", "system:nodes"), server_host)
 
-    def admin_kubeconfig(self, server_host: str) -> Path:
-        """Return the administrator's kubeconfig file for another place, say a VM (SLIRP_HOST)."""
-        return self._kubeconfig(f"admin-{server_host}", *self.authority.issue("admin-there", "admin", "system:masters"), server_host)
-
     def kubectl(self, *arguments: str, input: str | None = None, check: bool = True) -> str:
         """Return what kubectl prints; its message is in the error when it fails (check=False: then the empty text)."""
         command = [str(self.programs / "kubectl"), "--kubeconfig", str(self.kubeconfig), *arguments]

@@ -221,10 +221,6 @@ class Worker:
         wait_for("the worker's return from its reboot", came_back, self.running)
         self.wait_ssh()
 
-    def serial_log(self) -> str:
-        """Return what the console said so far."""
-        return self.files.serial.read_text(encoding="utf-8", errors="replace")
-
     def inventory_line(self) -> str:
         """Return the worker as one line of an Ansible inventory."""
         values = {
@@ -248,10 +244,6 @@ class Worker:
             self.qmp("device_add", **device)
         self.slots.append(slot)
         return self._appeared(slot.port)
-
-    def plug_gpu(self, number: int) -> str:
-        """Hot-plug GPU number 0, 1, ...: 10de:2684 and its audio function 10de:22ba."""
-        return self.plug(gpu(number))
 
     def plug_device(self, name: str, port: int, *functions: Function) -> str:
         """Hot-plug a device of any functions to root port 1 to 12."""

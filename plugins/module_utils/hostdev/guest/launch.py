@@ -38,7 +38,6 @@ from .workplace import FOLDER, Workplace, warm_capabilities
 
 VMI = "/etc/vfio-passthrough/vmi.json"
 CAPABILITIES = "/usr/share/vfio-passthrough/capabilities"
-EMULATION = ("auto", "always", "never")
 Render = Callable[[VirtualMachineInstance, Mapping[str, str], DomainSettings], str]
 
 

@@ -12,7 +12,6 @@ from .pod import COMPUTE
 
 FINISHED = ("Succeeded", "Failed")
 ABSENT = "Absent"
-READY_LABEL = "vfio.passthrough/ready"
 
 Json = Mapping[str, Any]
 

@@ -53,11 +53,6 @@ class HostDevice:
     request_name: str | None = row("requestName", TEXT)
 
     @property
-    def is_claimed(self) -> bool:
-        """Return whether the device comes from a DRA claim (KubeVirt pkg/dra/utils.go: no deviceName, some claim key)."""
-        return not self.device_name and (self.claim_name is not None or self.request_name is not None)
-
-    @property
     def display(self) -> Display | None:
         """Return the display options; host devices have none."""
         return None

@@ -12,11 +12,6 @@ DISKS = "/var/run/vfio-passthrough/disks"
 """An emptyDir where the launcher makes empty disks and the writable layers of container disks."""
 
 
-def kernel_boot_file(path: str) -> str:
-    """Return where a file of the kernelBoot image is in the pod."""
-    return f"{KERNEL_BOOT}/{path.lstrip('/')}"
-
-
 def container_disk_folder(volume: str) -> str:
     """Return where the image of a containerDisk is mounted in the pod."""
     return f"{CONTAINER_DISKS}/{volume}"

@@ -87,6 +87,10 @@ class NativeNode:
         path = "jsonpath={.status.conditions[?(@.type=='Ready')].status}"
         return self.plane.kubectl("get", "node", self.name, "-o", path, "--ignore-not-found", check=False) == "True"
 
+    def measures_disk(self) -> bool:
+        """Tell whether the kubelet can offer ephemeral storage: it finds no size behind tmpfs, overlayfs and their like."""
+        return os.major(self.folder.stat().st_dev) != 0
+
     def start_kubelet(self) -> None:
         """Start the kubelet and wait until it answers and its device plugin socket is there."""
         certificate, key = self.plane.authority.folder / "apiserver.crt", self.plane.authority.folder / "apiserver.key"
@@ -95,7 +99,7 @@ class NativeNode:
             "cgroupDriver": "cgroupfs",
             "cgroupsPerQOS": False,
             "enforceNodeAllocatable": [],
-            "localStorageCapacityIsolation": False,
+            "localStorageCapacityIsolation": self.measures_disk(),
             "makeIPTablesUtilChains": False,  # the packet filter is the machine's
             "port": self.port,
             "healthzPort": self.health_port,

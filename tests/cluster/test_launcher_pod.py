@@ -48,8 +48,7 @@ class Machine:
         for made in objects(parse_manifest(document), settings):
             if text and made["kind"] == "ConfigMap":
                 made["data"]["vmi.json"] = text
-            if made["kind"] == "Pod":
-                # this kubelet cannot measure its disk here and offers none
+            if made["kind"] == "Pod" and not self.node.measures_disk():
                 del made["spec"]["containers"][0]["resources"]["requests"]["ephemeral-storage"]
             self.plane.apply(made)
 

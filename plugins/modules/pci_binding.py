@@ -20,7 +20,8 @@ author:
 options:
   state:
     description:
-      - V(bound) binds what is declared.
+      - V(bound) binds exactly what is declared. Functions that an earlier run bound and that are no longer declared go back to
+        their former drivers, unless a process holds them. Those stay until a later run finds them idle, and are noted.
       - V(released) gives everything back that the record knows, whatever is declared, and removes all files of this module.
     type: str
     choices: [bound, released]
@@ -180,7 +181,7 @@ def bind(module: Any, root: Root) -> dict[str, Any]:
     fault = bound.as_fault(plan, given["missing"] == "fail")
     if fault:
         module.fail_json(msg=fault.text(), fault=fault.as_dict(), **{**bound.result(root, plan), "changed": False, "diff": []})
-    return bound.result(root, plan, () if module.check_mode else bound.apply_bound(root, plan))
+    return bound.result(root, plan, None if module.check_mode else bound.apply_bound(root, plan))
 
 
 def release(module: Any, root: Root) -> dict[str, Any]:

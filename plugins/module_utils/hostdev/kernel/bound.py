@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import Any, Optional
 
 from ..device.address import Address
@@ -17,6 +17,7 @@ from .bootloader import next_words
 from .claims import Claim, read_claims, unmatched
 from .facts import MachineFacts
 from .iommu import Verdict, read_iommu
+from .leaving import Leaving, give_all_back, plan_leaving
 from .pci import read_function
 from .persist import Persistence, apply_persistence, mark_booted, mark_released, plan_persistence
 from .record import Record, read_record, write_record
@@ -38,7 +39,8 @@ class Wishes:
 class BoundPlan:
     """All that was observed and what follows from it. moves: none when all is bound or nothing may be moved in this boot.
 
-    waiting: claims that only the next boot binds. missing: entries without a device on this machine.
+    waiting: claims that only the next boot binds. missing: entries without a device on this machine. leaving: what was bound
+    for a declaration that meant more.
     """
 
     claims: tuple[Claim, ...]
@@ -51,20 +53,23 @@ class BoundPlan:
     record_changes: bool
     persistence: Persistence
     warnings: tuple[str, ...]
+    leaving: Leaving = field(default_factory=Leaving)
 
     @property
     def changes(self) -> bool:
         """Return whether anything is to be done."""
-        return bool(self.moves) or self.record_changes or not self.persistence.is_empty
+        return bool(self.moves or self.leaving.moves) or self.record_changes or not self.persistence.is_empty
 
     def diffs(self) -> list[dict[str, Any]]:
         """Return the plan as Ansible shows diffs: the functions' drivers, then the files."""
-        steps = [step for move in self.moves for step in move.steps]
+        moves = (*self.moves, *self.leaving.moves)
+        steps = [step for move in moves for step in move.steps]
         drivers = {str(one.address): one.driver for claim in self.claims for one in claim.functions}
-        wanted = {**drivers, **{name: driver for move in self.moves for name, driver in move.wanted.items()}}
+        drivers.update({name: self.leaving.present[name].driver for name in self.leaving.wanted})
+        wanted = {**drivers, **{name: driver for move in self.moves for name, driver in move.wanted.items()}, **self.leaving.wanted}
         reasons = "; ".join(f"{step.action} {step.address}: {step.reason}" for step in steps)
         head = {"before_header": "drivers", "after_header": f"drivers ({reasons})"}
-        moved = [{**head, "before": _lines(drivers), "after": _lines(wanted)}] if self.moves else []
+        moved = [{**head, "before": _lines(drivers), "after": _lines(wanted)}] if moves else []
         return moved + self.persistence.diffs()
 
 
@@ -77,7 +82,8 @@ def plan_bound(root: Root, declaration: Declaration, wishes: Wishes) -> BoundPla
     functions = [one for claim in claims for one in claim.functions if one.driver == VFIO_PCI or not one.is_usable]
     layout = {address: one.group for address, one in record.functions.items() if one.group}
     verdict = read_iommu(root, [claim.primary for claim in claims], next_words(root), layout=layout)
-    after = with_claims(root, record, claims)
+    leaving = plan_leaving(root, record, claims, wishes.now)
+    after = _without(with_claims(root, record, claims), leaving.left)
     moves = plan_binding(claims, after.functions)
     may_move = wishes.now and verdict.active
     return BoundPlan(
@@ -91,7 +97,12 @@ def plan_bound(root: Root, declaration: Declaration, wishes: Wishes) -> BoundPla
         record_changes=after != record,
         persistence=plan_persistence(root, functions if wishes.persistent else ()),
         warnings=warnings(claims),
+        leaving=leaving,
     )
+
+
+def _without(record: Record, names: Iterable[str]) -> Record:
+    return replace(record, functions={name: one for name, one in record.functions.items() if name not in set(names)})
 
 
 def check_bound(plan: BoundPlan, missing_is_wrong: bool = True) -> None:
@@ -119,8 +130,16 @@ def check_bound(plan: BoundPlan, missing_is_wrong: bool = True) -> None:
         )
 
 
-def apply_bound(root: Root, plan: BoundPlan) -> tuple[str, ...]:
-    """Do the plan: the record first, then the moves, then what is for the next boot. Return the functions whose unbind hung.
+@dataclass(frozen=True)
+class Outcome:
+    """What did not go as planned and needs a reboot. hung: a text per unbind. missed: by address, why it was not given back."""
+
+    hung: tuple[str, ...] = ()
+    missed: Mapping[str, str] = field(default_factory=dict)
+
+
+def apply_bound(root: Root, plan: BoundPlan) -> Outcome:
+    """Do the plan: the record first, then the moves, then what is for the next boot, then what goes back to the host.
 
     A move that missed raises its Fault after it was rolled back; what was recorded stays recorded.
     """
@@ -132,10 +151,14 @@ def apply_bound(root: Root, plan: BoundPlan) -> tuple[str, ...]:
         load_vfio(root)
     for move in plan.moves:
         hung += _bind(root, move)
+    mark_released(root, plan.leaving.wanted, released=True)
     apply_persistence(root, plan.persistence)
     if plan.claims:
         mark_booted(root)
-    return tuple(hung)
+    missed = give_all_back(root, plan.leaving)
+    if plan.leaving.moves:
+        write_record(root, _without(plan.record, set(plan.leaving.wanted) - set(missed)))
+    return Outcome(tuple(hung), missed)
 
 
 def _bind(root: Root, move: Move) -> list[str]:
@@ -168,17 +191,28 @@ def _row(root: Root, address: Address, record: Record, later: set[str]) -> dict[
     }
 
 
-def result(root: Root, plan: BoundPlan, hung: Sequence[str] = ()) -> dict[str, Any]:
-    """Return the keys that every run in this state has."""
+def _left_rows(root: Root, plan: BoundPlan, missed: Mapping[str, str]) -> list[dict[str, Any]]:
+    rows = []
+    for name in sorted({**plan.leaving.wanted, **plan.leaving.waiting, **plan.leaving.busy}):
+        former = plan.record.functions[name]
+        row = _row(root, Address.parse(name), plan.record, set())
+        state = row["state"] if row["driver"] == VFIO_PCI and name in plan.leaving.wanted else plan.leaving.state(name, missed)
+        rows.append({**row, "state": state, "resource": former.resource, "part": former.part})
+    return rows
+
+
+def result(root: Root, plan: BoundPlan, outcome: Optional[Outcome] = None) -> dict[str, Any]:
+    """Return the keys that every run in this state has; without an outcome nothing was done."""
+    done, leaving = outcome or Outcome(), plan.leaving
     return {
         "changed": plan.changes,
-        "functions": describe(root, plan.claims, plan.record, plan.waiting),
+        "functions": describe(root, plan.claims, plan.record, plan.waiting) + _left_rows(root, plan, done.missed),
         "refused": [one.as_dict() for one in plan.refused],
         "missing": [entry.position for entry in plan.missing],
         "iommu": plan.verdict.as_dict(),
-        "reboot_required": bool(plan.waiting or hung),
+        "reboot_required": bool(plan.waiting or done.hung or leaving.waiting or done.missed),
         "diff": plan.diffs(),
-        "notes": [*plan.warnings, *plan.persistence.notes, *hung],
+        "notes": [*plan.warnings, *plan.persistence.notes, *done.hung, *leaving.notes(done.missed)],
     }
 
 

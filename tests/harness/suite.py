@@ -22,7 +22,7 @@ class Part:
     run: Callable[[], Tally]
 
 
-def pytest(name: str, *folders: str) -> Callable[[], Tally]:
+def pytest(name: str, *folders: str, options: Sequence[str] = ()) -> Callable[[], Tally]:
     """Return the runner of a pytest part; a run without any test counts as a failure."""
 
     def run() -> Tally:
@@ -35,7 +35,7 @@ def pytest(name: str, *folders: str) -> Callable[[], Tally]:
             say(f"{name}: {folder} is not there, which counts as a failure")
         if not present:
             return Tally(0, len(absent))
-        good = stream([str(VENV_BIN / "pytest"), "--durations=5", f"--junitxml={report}", *present])
+        good = stream([str(VENV_BIN / "pytest"), "--durations=5", f"--junitxml={report}", *options, *present])
         counted = junit([report] if report.exists() else []) + Tally(0, len(absent))
         return counted if good or counted.failed else counted + Tally(0, 1)
 
@@ -57,6 +57,8 @@ def molecule() -> Tally:
     return total
 
 
+# a file at a time on each core, the longest first: a worker VM is one file's
+BY_FILE = ("-n", "2", "--dist", "loadfile")
 GLOB = "tests/molecule/*/molecule.yml"
 PARTS: dict[str, Part] = {
     "lint": Part("1 min", lint.run),
@@ -64,7 +66,7 @@ PARTS: dict[str, Part] = {
     "sanity": Part("8 min cold, 2 min warm", sanity.run),
     "importer": Part("1 min", importer.run),
     "cluster": Part("8 min cold, 2 min warm", pytest("cluster", "tests/cluster", "tests/guest")),
-    "vm": Part("15 min cold, 8 min warm", pytest("vm", "tests/vm", "tests/e2e")),
+    "vm": Part("15 min cold, 8 min warm", pytest("vm", "tests/e2e", "tests/vm", options=BY_FILE)),
     "molecule": Part("6 min", molecule),
     "soak": Part("an hour", pytest("soak", "tests/soak")),
 }

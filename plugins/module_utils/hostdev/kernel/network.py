@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import json
-import socket
-import struct
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 
 from ..device.faults import Fault
 from ..root import Root, entries, read_link_name, read_text
+from .management import management_addresses
 
 _NET = ("class", "net")
-_ESTABLISHED = "01"
-_SSH_PORT = 22
 _ROUTE_UP = 0x1
 
 
@@ -21,23 +18,23 @@ _ROUTE_UP = 0x1
 class Network:
     """What the machine's network rests upon.
 
-    default_routes: interfaces with one. addresses: (interface, address), link-local ones left out. management: the
-    addresses through which the machine is managed, IPv4 and IPv6 as text.
+    default_routes: interfaces with one. addresses: (interface, address), link-local ones left out. management: why the
+    machine needs an address, by address, IPv4 and IPv6 as text.
     """
 
     default_routes: frozenset[str] = frozenset()
     addresses: tuple[tuple[str, str], ...] = ()
-    management: frozenset[str] = field(default=frozenset())
+    management: Mapping[str, str] = field(default_factory=dict)
 
     @property
-    def management_interfaces(self) -> frozenset[str]:
-        """Return the interfaces that carry a management address."""
-        return frozenset(name for name, address in self.addresses if address in self.management)
+    def management_interfaces(self) -> dict[str, str]:
+        """Return the interfaces that carry a management address, each with the address and what shows that it is one."""
+        return {name: f"{address} ({self.management[address]})" for name, address in self.addresses if address in self.management}
 
 
 def read_network(root: Root, management: Iterable[str] = ()) -> Network:
-    """Return the network facts; to the given management addresses come the local ends of SSH connections (/proc/net/tcp)."""
-    return Network(_default_routes(root), _addresses(root), frozenset(management) | frozenset(_ssh_addresses(root)))
+    """Return the network facts; to the given management addresses come those that the machine shows to be in use as such."""
+    return Network(_default_routes(root), _addresses(root), management_addresses(root, management))
 
 
 def chain(root: Root, name: str) -> frozenset[str]:
@@ -83,20 +80,3 @@ def _addresses(root: Root) -> tuple[tuple[str, str], ...]:
         return ()
     found = [(link.get("ifname", ""), one) for link in links for one in link.get("addr_info", [])]
     return tuple((name, str(one.get("local", ""))) for name, one in found if one.get("scope") not in ("link", "host"))
-
-
-def _ssh_addresses(root: Root) -> Iterable[str]:
-    for table, family in (("tcp", socket.AF_INET), ("tcp6", socket.AF_INET6)):
-        for line in (read_text(root.proc("net", table)) or "").splitlines()[1:]:
-            fields = line.split()
-            if len(fields) > 3 and fields[3] == _ESTABLISHED:
-                host, _colon, port = fields[1].partition(":")
-                if int(port, 16) == _SSH_PORT:
-                    yield _text(host, family)
-
-
-def _text(host: str, family: socket.AddressFamily) -> str:
-    # the kernel prints 32-bit words in the machine's own byte order; IPv4 inside IPv6 is meant as IPv4
-    words = [int(host[at : at + 8], 16) for at in range(0, len(host), 8)]
-    text = socket.inet_ntop(family, struct.pack(f"={len(words)}I", *words))
-    return text[len("::ffff:") :] if text.startswith("::ffff:") and "." in text else text

@@ -141,7 +141,8 @@ def _storage_uses(root: Root, below: Below, storage: Storage) -> dict[str, tuple
 def _network_uses(root: Root, below: Below, network: Network) -> dict[str, tuple[str, ...]]:
     management, routes, rest = [], [], []
     for name in below.interfaces:
-        management += [f"{one} carries the management address" for one in reaches(root, name, network.management_interfaces)]
+        vital = network.management_interfaces
+        management += [f"{one} carries the management address {vital[one]}" for one in reaches(root, name, vital)]
         routes += [f"{one} has the default route" for one in reaches(root, name, network.default_routes)]
         own = chain(root, name)
         rest += [f"{one} has the address {address}" for one, address in network.addresses if one in own]

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import os
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -7,7 +9,9 @@ import pytest
 from ansible_collections.vfio.passthrough.plugins.module_utils.hostdev.device.declaration import parse_declaration
 from ansible_collections.vfio.passthrough.plugins.module_utils.hostdev.device.faults import Refused
 from ansible_collections.vfio.passthrough.plugins.module_utils.hostdev.kernel import bound
+from ansible_collections.vfio.passthrough.plugins.module_utils.hostdev.kernel.network import read_network
 from ansible_collections.vfio.passthrough.plugins.module_utils.hostdev.kernel.safety import Refusal
+from ansible_collections.vfio.passthrough.plugins.module_utils.hostdev.root import Done, Root
 from ansible_collections.vfio.passthrough.tests.fakes.kernel import FakeKernel, add_disk, add_interface, add_process, demo_host
 
 GPU, AUDIO, DISK, NIC = "0000:01:00.0", "0000:01:00.1", "0000:00:03.0", "0000:00:04.0"
@@ -99,6 +103,68 @@ def test_an_ssh_connection_shows_the_management_interface(tmp_path: Path) -> Non
     kernel = demo_host(tmp_path)
     kernel.host.write("/proc/net/tcp", "sl local rem st\n 0: 0F02000A:0016 0202000A:C001 01 0\n")
     assert "eth0 carries the management address" in reasons(kernel, NIC, ("nic",))["management NIC"]
+
+
+TCP = "  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode\n"
+
+
+def management(kernel: FakeKernel) -> str:
+    """Return why the interface is not given away, although the declaration allows it as far as it may."""
+    return reasons(kernel, NIC, ("nic",)).get("management NIC", "")
+
+
+def test_sshd_on_another_port_shows_the_management_interface(tmp_path: Path) -> None:
+    kernel = demo_host(tmp_path)
+    kernel.host.write("/proc/net/tcp", TCP + "0: 0F02000A:08AE 0202000A:C001 01 00000000:00000000 02:0 00000000 0 0 4711 2\n")
+    assert management(kernel) == ""
+    add_process(kernel.host, 900, "sshd-session", "socket:[4711]")
+    assert "eth0 carries the management address 10.0.2.15 (an SSH connection is open)" in management(kernel)
+
+
+def test_the_runs_own_connection_counts_although_sudo_hides_it(tmp_path: Path) -> None:
+    kernel = demo_host(tmp_path)
+    kernel.host.write(f"/proc/{os.getpid()}/status", "Name:\tpython3\nPPid:\t77\n")
+    kernel.host.write(f"/proc/{os.getpid()}/environ", "LANG=C\0SUDO_UID=1000\0")
+    kernel.host.write("/proc/77/status", "Name:\tsh\nPPid:\t1\n")
+    kernel.host.write("/proc/77/environ", "LANG=C\0SSH_CONNECTION=192.0.2.9 50000 ::ffff:10.0.2.15 2222\0")
+    assert "this run came over it" in management(kernel)
+
+
+@pytest.mark.parametrize("flags", ["--node-ip=10.0.2.15", "--node-ip\0fd00::1,10.0.2.15"])
+def test_the_nodes_own_address_is_never_given_away(tmp_path: Path, flags: str) -> None:
+    kernel = demo_host(tmp_path)
+    kernel.host.write("/proc/55/comm", "kubelet\n")
+    kernel.host.write("/proc/55/cmdline", f"/usr/bin/kubelet\0--v=2\0{flags}\0")
+    assert "the kubelet's --node-ip" in management(kernel)
+
+
+def nfs(kernel: FakeKernel) -> None:
+    line = "99 26 0:50 / /srv rw shared:9 - nfs4 nas:/x rw,vers=4.2,clientaddr=10.0.2.15,addr=10.0.2.9\n"
+    mounts = kernel.host.base / "proc/self/mountinfo"
+    kernel.host.write("/proc/self/mountinfo", mounts.read_text(encoding="ascii") + line)
+
+
+def iscsi(kernel: FakeKernel) -> None:
+    kernel.host.write("/sys/class/iscsi_connection/connection1:0/address", "10.0.2.9\n")
+
+
+def nvme(kernel: FakeKernel) -> None:
+    kernel.host.write("/sys/class/nvme/nvme5/address", "traddr=10.0.2.9,trsvcid=4420,src_addr=10.0.2.15\n")
+    kernel.host.write("/sys/class/nvme/nvme5/transport", "tcp\n")
+
+
+@pytest.mark.parametrize(("add", "what"), [(nfs, "NFS server"), (iscsi, "iSCSI portal"), (nvme, "NVMe target")])
+def test_the_way_to_the_hosts_storage_is_never_given_away(tmp_path: Path, add: Callable[[FakeKernel], None], what: str) -> None:
+    kernel = demo_host(tmp_path)
+    add(kernel)
+
+    def run(command: Sequence[str], timeout: float) -> Done:
+        if list(command) == ["ip", "-json", "route", "get", "10.0.2.9"]:
+            return Done(0, '[{"dst": "10.0.2.9", "dev": "eth0", "prefsrc": "10.0.2.15"}]', "")
+        return kernel.run(command, timeout)
+
+    network = read_network(Root(base=tmp_path, runner=run))
+    assert network.management_interfaces == {"eth0": f"10.0.2.15 (the {what} 10.0.2.9 is reached from it)"}
 
 
 def test_a_bond_below_the_default_route_is_followed(tmp_path: Path) -> None:

@@ -28,9 +28,11 @@ SUBNET = "10.244.100.0/24"
 class Machine(Protocol):
     """What is asked of the VM: a root shell that raises when the command fails, and a way to put files there."""
 
-    def ssh(self, command: str, /) -> Any: ...
+    def ssh(self, command: str, /) -> Any:
+        """Run a command as root."""
 
-    def put(self, local: Path, remote: str, /) -> Any: ...
+    def put(self, local: Path, remote: str, /) -> Any:
+        """Copy a file or folder of ours to a path of the VM."""
 
 
 def bin_disk(extra: Sequence[Path] = ()) -> Path:

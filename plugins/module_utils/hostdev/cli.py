@@ -34,19 +34,33 @@ def _launch(options: argparse.Namespace) -> int:
 
 
 def _devices(options: argparse.Namespace) -> int:
+    from .explain.chain import columns
+    from .kernel.claims import unmatched
     from .kernel.inventory import read_inventory
     from .kube.options import load_declaration
 
-    inventory = read_inventory(Root(), load_declaration(options.config)).as_dict()
-    if options.format == "json":
-        _say(json.dumps(inventory, indent=1))
-        return 0
-    rows = [("ADDRESS", "RESOURCE", "GROUP", "STATE", "WHY")]
-    rows += [(u["address"], u["resource"], u["group"], u["health"], ", ".join(u["blockers"])) for u in inventory["units"]]
-    rows += [(s["address"], s["resource"], "-", s["reason"], s["detail"]) for s in inventory["skipped"]]
-    widths = [max(len(row[i]) for row in rows) for i in range(4)]
-    _say("\n".join("  ".join([*(c.ljust(w) for c, w in zip(row, widths)), row[4]]).rstrip() for row in rows))
+    root, declaration = Root(), load_declaration(options.config)
+    found = read_inventory(root, declaration).as_dict()
+    found["unmatched"] = [
+        {"position": entry.position, "resource": entry.resource, "select": [str(one) for one in entry.selectors]}
+        for entry in unmatched(root, declaration)
+    ]
+    _say(json.dumps(found, indent=1) if options.format == "json" else "\n".join(columns(_device_rows(found))))
     return 0
+
+
+def _device_rows(found: dict[str, Any]) -> list[tuple[str, ...]]:
+    rows: list[tuple[str, ...]] = [("ADDRESS", "RESOURCE", "GROUP", "STATE", "WHY")]
+    for unit in found["units"]:
+        words = [*(f"held by {one}" for one in unit["blockers"]), *(f"with {one}" for one in (*unit["selected"], *unit["companions"]))]
+        rows.append((unit["address"], unit["resource"], unit["group"], unit["health"], ", ".join(words)))
+    for one in found["skipped"]:
+        rows.append((one["address"], one["resource"], "-", one["reason"], one["detail"] + (f" -> {one['hint']}" if one["hint"] else "")))
+    for one in found["unmatched"]:
+        rows.append(
+            ("none", one["resource"], "-", "no-such-device", f"{one['position']}: this machine has none with {' or '.join(one['select'])}")
+        )
+    return rows
 
 
 def _domain(options: argparse.Namespace) -> int:

@@ -65,8 +65,13 @@ def table(chains: Sequence[Chain]) -> list[str]:
             rows.append((*first, link.place, link.state, link.evidence))
             if link is chain.first_broken and link.hint:
                 rows.append(("", "", "", "", f"-> {link.hint}"))
-    widths = [max(len(row[column]) for row in rows) for column in range(4)]
-    return ["  ".join([*(cell.ljust(width) for cell, width in zip(row, widths)), row[4]]).rstrip() for row in rows]
+    return columns(rows)
+
+
+def columns(rows: Sequence[tuple[str, ...]]) -> list[str]:
+    """Return rows as lines whose cells stand below each other."""
+    widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
+    return ["  ".join(cell.ljust(width) for cell, width in zip(row, widths)).rstrip() for row in rows]
 
 
 def report(chains: Sequence[Chain]) -> dict[str, Any]:

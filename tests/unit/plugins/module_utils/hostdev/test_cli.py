@@ -33,7 +33,18 @@ def test_devices_gives_a_reason_for_each_that_is_not_offered(config: Path, capsy
     head, unit, skipped = capsys.readouterr().out.splitlines()
     assert head.split() == ["ADDRESS", "RESOURCE", "GROUP", "STATE", "WHY"]
     assert unit.split() == ["0000:01:00.0", "nvidia.com/GPU", "16", "Healthy"]
-    assert skipped.split()[3:] == ["not-bound", "bound", "to", "the", "host's", "driver", "nvidia"]
+    assert skipped.split()[3:10] == ["not-bound", "bound", "to", "the", "host's", "driver", "nvidia"]
+    assert skipped.endswith("-> run site.yml to bind it")
+
+
+def test_devices_names_an_entry_that_means_no_device(config: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    config.write_text(json.dumps({"devices": [{"resource": "a.com/x", "select": {"id": "10de:ffff"}}]}), encoding="utf-8")
+    assert cli.main(["devices", "--config", str(config)]) == 0
+    assert (
+        capsys.readouterr()
+        .out.splitlines()[1]
+        .startswith("none     a.com/x   -      no-such-device  devices[0]: this machine has none with id 10de:ffff")
+    )
 
 
 def test_devices_as_json(config: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -84,10 +84,10 @@ class FakeKubelet:
         # the real one asks before it answers, which is why a plugin has to serve first
         self.call("GetDevicePluginOptions", self._messages["Empty"]())
         self.registrations.append(request)
-        threading.Thread(target=self._follow, args=(self._channel,), daemon=True).start()
+        threading.Thread(target=self._follow, args=(self._channel, self.ended), daemon=True).start()
         return self._messages["Empty"]()
 
-    def _follow(self, channel: Any) -> None:
+    def _follow(self, channel: Any, ended: threading.Event) -> None:
         path = DEVICE_PLUGIN.path("DevicePlugin", "ListAndWatch")
         call = channel.unary_stream(path, self._messages.encoder(), self._messages.decoder("ListAndWatchResponse"))
         try:
@@ -95,4 +95,5 @@ class FakeKubelet:
                 self.lists.append({device.ID: device.health for device in message.devices})
         except (grpc.RpcError, ValueError):
             pass
-        self.ended.set()
+        # of the start that it belongs to: a stream may outlive a restart by a moment
+        ended.set()

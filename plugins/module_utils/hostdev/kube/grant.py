@@ -237,7 +237,7 @@ def _listen(path: Path) -> socket.socket:
         listener.listen(_BACKLOG)
     except OSError as error:
         listener.close()
-        raise Fault(what="open a grant socket", subject=str(path), cause=f"{error.strerror} (errno {error.errno})") from error
+        raise Fault(what="open a grant socket", subject=str(path), cause=str(error)) from error
     return listener
 
 

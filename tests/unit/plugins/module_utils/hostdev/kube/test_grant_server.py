@@ -150,13 +150,14 @@ def test_a_process_of_the_host_is_refused(tmp_path: Path) -> None:
     two.close()
 
 
-def test_a_socket_is_everybodys_below_a_folder_that_is_nobodys(tmp_path: Path) -> None:
-    server = GrantServer(Root(), str(tmp_path / "grant"))
+def test_a_socket_is_everybodys_below_a_folder_that_is_nobodys(tmp_path_factory: pytest.TempPathFactory) -> None:
+    base = tmp_path_factory.mktemp("s") / "grant"  # a socket's path has 107 characters
+    server = GrantServer(Root(), str(base))
     server.serve([])
-    place = Place("example.com/gpu", "16", str(tmp_path / "grant" / "EXAMPLE_COM_GPU" / "16"), (), ())
+    place = Place("example.com/gpu", "16", str(base / "EXAMPLE_COM_GPU" / "16"), (), ())
     server._make_folder(Path(place.folder))
     door = server._open(place)
-    modes = [oct(Path(one).stat().st_mode & 0o777) for one in (tmp_path / "grant", place.folder, f"{place.folder}/grant.sock")]
+    modes = [oct(Path(one).stat().st_mode & 0o777) for one in (base, place.folder, f"{place.folder}/grant.sock")]
     assert modes == ["0o700", "0o755", "0o666"]
     door.close()
     assert Path(place.folder).is_dir()

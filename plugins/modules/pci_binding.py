@@ -17,6 +17,8 @@ description:
   - After each change the driver link is read back. When one function of a group did not come, all of them go back to their drivers.
 author:
   - vfio.passthrough authors (@vfio-passthrough)
+extends_documentation_fragment:
+  - vfio.passthrough.declaration
 options:
   state:
     description:
@@ -26,24 +28,6 @@ options:
     type: str
     choices: [bound, released]
     default: bound
-  devices:
-    description:
-      - The declaration, a list of maps with C(resource), C(select), C(functions) and C(allow).
-      - C(allow) may hold V(console), V(nic) and V(foreign_members). The host's own disks and the interface of the management
-        address are never given away.
-    type: list
-    elements: dict
-    default: []
-  permitted_host_devices:
-    description: KubeVirt's block C(permittedHostDevices), taken as it stands.
-    type: dict
-    default: {}
-  management_address:
-    description:
-      - Addresses of the machine through which it is managed, beside those of open SSH connections, which are found.
-    type: list
-    elements: str
-    default: []
   missing:
     description: Whether an entry of O(devices) for which the machine has no device is wrong or only reported.
     type: str
@@ -158,16 +142,15 @@ fault:
 
 from typing import Any
 
+from ..module_utils.glue.declaration import SPEC as DECLARATION
+from ..module_utils.glue.declaration import declaration_of
 from ..module_utils.glue.module import run_module
-from ..module_utils.hostdev.device.declaration import parse_declaration
 from ..module_utils.hostdev.kernel import bound, released
 from ..module_utils.hostdev.root import Root
 
 SPEC = {
+    **DECLARATION,
     "state": {"type": "str", "choices": ["bound", "released"], "default": "bound"},
-    "devices": {"type": "list", "elements": "dict", "default": []},
-    "permitted_host_devices": {"type": "dict", "default": {}},
-    "management_address": {"type": "list", "elements": "str", "default": []},
     "missing": {"type": "str", "choices": ["fail", "report"], "default": "fail"},
     "now": {"type": "bool", "default": True},
     "persistent": {"type": "bool", "default": True},
@@ -176,8 +159,9 @@ SPEC = {
 
 def bind(module: Any, root: Root) -> dict[str, Any]:
     given = module.params
-    declaration = parse_declaration(given["devices"], given["permitted_host_devices"], "devices", "permitted_host_devices")
-    plan = bound.plan_bound(root, declaration, bound.Wishes(tuple(given["management_address"]), given["now"], given["persistent"]))
+    plan = bound.plan_bound(
+        root, declaration_of(given), bound.Wishes(tuple(given["management_address"]), given["now"], given["persistent"])
+    )
     fault = bound.as_fault(plan, given["missing"] == "fail")
     if fault:
         module.fail_json(msg=fault.text(), fault=fault.as_dict(), **{**bound.result(root, plan), "changed": False, "diff": []})

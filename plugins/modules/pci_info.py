@@ -14,21 +14,8 @@ description:
   - Changes nothing.
 author:
   - vfio.passthrough authors (@vfio-passthrough)
-options:
-  devices:
-    description: The declaration, a list of maps with C(resource), C(select), C(functions) and C(allow).
-    type: list
-    elements: dict
-    default: []
-  permitted_host_devices:
-    description: KubeVirt's block C(permittedHostDevices), taken as it stands.
-    type: dict
-    default: {}
-  management_address:
-    description: Addresses of the machine through which it is managed, beside those of open SSH connections, which are found.
-    type: list
-    elements: str
-    default: []
+extends_documentation_fragment:
+  - vfio.passthrough.declaration
 attributes:
   check_mode:
     description: Reads only.
@@ -93,22 +80,18 @@ iommu:
 
 from typing import Any
 
+from ..module_utils.glue.declaration import SPEC as DECLARATION
+from ..module_utils.glue.declaration import declaration_of
 from ..module_utils.glue.module import run_module
-from ..module_utils.hostdev.device.declaration import parse_declaration
 from ..module_utils.hostdev.kernel.survey import survey
 from ..module_utils.hostdev.root import Root
 
-SPEC = {
-    "devices": {"type": "list", "elements": "dict", "default": []},
-    "permitted_host_devices": {"type": "dict", "default": {}},
-    "management_address": {"type": "list", "elements": "str", "default": []},
-}
+SPEC = DECLARATION
 
 
 def work(module: Any, root: Root) -> dict[str, Any]:
     given = module.params
-    declaration = parse_declaration(given["devices"], given["permitted_host_devices"], "devices", "permitted_host_devices")
-    return {"changed": False, **survey(root, declaration, given["management_address"])}
+    return {"changed": False, **survey(root, declaration_of(given), given["management_address"])}
 
 
 def main() -> None:

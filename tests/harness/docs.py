@@ -132,11 +132,22 @@ def texts_of(module: Path) -> dict[str, Any]:
     for node in ast.parse(module.read_text(encoding="utf-8")).body:
         if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name) and isinstance(node.value, ast.Constant):
             found[node.targets[0].id] = node.value.value
+    documentation = yaml.safe_load(found["DOCUMENTATION"])
+    shared = [fragment_of(name, module.parents[1]) for name in documentation.get("extends_documentation_fragment", [])]
+    options = {name: option for one in [*shared, documentation] for name, option in one.get("options", {}).items()}
     return {
-        "documentation": yaml.safe_load(found["DOCUMENTATION"]),
+        "documentation": {**documentation, "options": options},
         "examples": found.get("EXAMPLES", "").strip(),
         "return": yaml.safe_load(found.get("RETURN", "")) or {},
     }
+
+
+def fragment_of(name: str, plugins: Path) -> dict[str, Any]:
+    """Return the documentation of one of our fragments by its full name."""
+    tree = ast.parse((plugins / f"doc_fragments/{name.rpartition('.')[2]}.py").read_text(encoding="utf-8"))
+    [text] = [node.value.value for node in ast.walk(tree) if isinstance(node, ast.Assign) and isinstance(node.value, ast.Constant)]
+    found: dict[str, Any] = yaml.safe_load(str(text))
+    return found
 
 
 def module_section(texts: Mapping[str, Any]) -> str:

@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 import yaml
+from ansible_collections.vfio.passthrough.plugins.doc_fragments.declaration import ModuleDocFragment
 from ansible_collections.vfio.passthrough.plugins.modules import pci_binding, pci_info
 from ansible_collections.vfio.passthrough.tests.fakes.kernel import GPUS, FakeKernel, demo_host
 
@@ -77,6 +78,10 @@ def test_info_tells_units_reasons_and_what_would_be_refused(tmp_path: Path) -> N
 
 @pytest.mark.parametrize("module", [pci_binding, pci_info])
 def test_documentation_names_every_option_and_key(tmp_path: Path, module: Any) -> None:
-    assert set(yaml.safe_load(module.DOCUMENTATION)["options"]) == set(module.SPEC)
+    told = yaml.safe_load(module.DOCUMENTATION)
+    assert told["extends_documentation_fragment"] == ["vfio.passthrough.declaration"]
+    shared = yaml.safe_load(ModuleDocFragment.DOCUMENTATION)["options"]
+    assert {*told.get("options", {}), *shared} == set(module.SPEC)
+    assert not set(told.get("options", {})) & set(shared)
     result = module.work(Module(module.SPEC, devices=DEVICES), demo_host(tmp_path).root)
     assert set(result) - {"changed"} == set(yaml.safe_load(module.RETURN)) - {"fault"}

@@ -23,7 +23,7 @@ class Part:
 
 
 def pytest(name: str, *folders: str, options: Sequence[str] = ()) -> Callable[[], Tally]:
-    """Return the runner of a pytest part; a run without any test counts as a failure."""
+    """Return the runner of a pytest part; a run without any test counts as a failure. options: further ones of pytest."""
 
     def run() -> Tally:
         report = BUILD / "results" / f"{name}.xml"
@@ -62,7 +62,7 @@ BY_FILE = ("-n", "2", "--dist", "loadfile")
 GLOB = "tests/molecule/*/molecule.yml"
 PARTS: dict[str, Part] = {
     "lint": Part("1 min", lint.run),
-    "unit": Part("20 s", pytest("unit", "tests/unit")),
+    "unit": Part("45 s", pytest("unit", "tests/unit", options=("-n", "2"))),
     "sanity": Part("8 min cold, 2 min warm", sanity.run),
     "importer": Part("1 min", importer.run),
     "cluster": Part("8 min cold, 2 min warm", pytest("cluster", "tests/cluster", "tests/guest")),

@@ -46,9 +46,13 @@ class Script:
     obeys: bool = True
 
 
+def _given_script() -> Script:
+    return Script(**json.loads(os.environ.get("FAKE_LIBVIRT", "{}")))
+
+
 @dataclass
 class _World:
-    script: Script = field(default_factory=lambda: Script(**json.loads(os.environ.get("FAKE_LIBVIRT", "{}"))))
+    script: Script = field(default_factory=_given_script)
     events: queue.SimpleQueue[tuple[int, int]] = field(default_factory=queue.SimpleQueue)
     refused: int = 0
 

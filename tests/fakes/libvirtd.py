@@ -30,7 +30,13 @@ if how == "orphan" and os.fork() == 0:
         with open(os.path.join(os.path.dirname(os.environ["XDG_RUNTIME_DIR"]), "serial0"), "w") as line:
             line.write("GUEST-BEGIN\nno line end")
             line.flush()
-            signal.signal(signal.SIGTERM, lambda *unused: (line.write(" but a last word"), line.flush(), os._exit(0)))
+
+            def farewell(*unused: object) -> None:
+                line.write(" but a last word")
+                line.flush()
+                os._exit(0)
+
+            signal.signal(signal.SIGTERM, farewell)
             while True:
                 time.sleep(60)
     os._exit(0)

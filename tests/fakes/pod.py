@@ -83,7 +83,7 @@ class Pod:
 
     def wait_ready(self) -> None:
         """Wait until the guest runs."""
-        self.wait(lambda: (self.folder / "ready").exists(), "no ready file")
+        self.wait((self.folder / "ready").exists, "no ready file")
 
     def wait(self, true: Callable[[], bool], otherwise: str) -> None:
         """Wait until something is true; fail at once when the launcher has ended instead."""

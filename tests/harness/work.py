@@ -18,6 +18,7 @@ ROOT = Path(__file__).resolve().parents[2]
 BUILD = ROOT / "build"
 VENV_BIN = ROOT / ".venv/bin"
 COLLECTION = Path("ansible_collections/vfio/passthrough")
+ENVIRONMENTS = Path("tests/output/.tmp/delegation")
 TAIL = 60
 
 
@@ -93,9 +94,13 @@ def copy_tree(collections: Path) -> Path:
     """Copy the tree to COLLECTIONS/ansible_collections/vfio/passthrough as a git repository of its own; return that.
 
     ansible-test takes neither a symlink nor a copy that the repository around it ignores: with the latter it
-    says that all targets are skipped, and succeeds.
+    says that all targets are skipped, and succeeds. The environments that it has made for the units stay: making
+    them takes longer than the tests.
     """
-    place = collections / COLLECTION
+    place, aside = collections / COLLECTION, collections / "environments"
+    made = place / ENVIRONMENTS
+    if made.is_dir() and not aside.exists():
+        made.rename(aside)
     shutil.rmtree(place, ignore_errors=True)
     for name in tree_files():
         target = place / name
@@ -103,6 +108,9 @@ def copy_tree(collections: Path) -> Path:
         shutil.copy2(ROOT / name, target)
     for arguments in (["init", "-q"], ["add", "-A"]):
         subprocess.run(["git", *arguments], cwd=place, check=True, capture_output=True)
+    if aside.is_dir():
+        made.parent.mkdir(parents=True, exist_ok=True)
+        aside.rename(made)
     return place
 
 

@@ -80,7 +80,9 @@ def start_process(command: Sequence[str], env: Mapping[str, str], output: Path) 
         # Python ignores SIGPIPE and SIGXFSZ, and a started program would inherit that
         ignored = [signal.SIGPIPE, signal.SIGXFSZ]
         actions = [*files, (os.POSIX_SPAWN_DUP2, 1, 2)]
-        return os.posix_spawn(program, list(command), env, file_actions=actions, setpgroup=0, setsigmask=[], setsigdef=ignored)
+        return os.posix_spawn(  # pylint: disable=ansible-bad-function
+            program, list(command), env, file_actions=actions, setpgroup=0, setsigmask=[], setsigdef=ignored
+        )
     except OSError as error:
         raise Fault(what="start a program", subject=program, cause=f"{error.strerror} (errno {error.errno})") from error
 

@@ -18,7 +18,7 @@ OS_PROCESSES = re.compile(r"system|popen|spawn\w*|posix_spawnp?|exec[lv]\w*|fork
 MAY_START_PROCESSES = f"{RUNTIME}/root.py"
 LEFT_OVER = re.compile(rf"\b(?:{'|'.join(word.upper() for word in ('todo', 'fixme', 'xxx', 'hack'))})\b")
 # sanity wants AnsibleModule.run_command, which the node agent and the launcher do not have; nothing else is switched off
-SWITCHED_OFF = re.compile(r".*\bsubprocess\.(?:run|Popen)\(  # pylint: disable=ansible-bad-function")
+SWITCHED_OFF = re.compile(r".*\b(?:subprocess\.(?:run|Popen)|os\.posix_spawn)\(  # pylint: disable=ansible-bad-function")
 MACHINE = re.compile(r"/(?:sys|proc|dev)(?:/|$)")
 READERS = {"open", "Path", "PosixPath", "listdir", "scandir", "readlink", "stat", "lstat", "exists", "isfile", "isdir", "islink"}
 

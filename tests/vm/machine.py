@@ -122,7 +122,7 @@ class Worker:
             self._qmp = None
         self.servers.stop()
         if self._place is not None:
-            self._place.close()
+            slots.give(self._place)
             self._place = None
 
     def power_on(self) -> None:

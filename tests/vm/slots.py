@@ -10,9 +10,16 @@ from typing import IO
 from ..harness.cache import folder
 from ..harness.say import say
 
+_held: list[IO[str]] = []
+
 
 def take() -> IO[str]:
-    """Wait for a free place and return it; closing it, or the end of this process, frees it."""
+    """Wait for a free place and return it; give() or the end of this process frees it.
+
+    A process may hold one: two that hold one each and want another would wait for each other for ever.
+    """
+    if _held:
+        raise RuntimeError("this process runs a worker VM already: end it first, or put the test into a file of its own")
     told = False
     while True:
         for number in range(int(os.environ.get("HOSTDEV_TEST_VMS", "2"))):
@@ -22,8 +29,15 @@ def take() -> IO[str]:
             except BlockingIOError:
                 place.close()
             else:
+                _held.append(place)
                 return place
         if not told:
             told = True
             say("other worker VMs run on this machine: waiting for one to end")
         time.sleep(1)
+
+
+def give(place: IO[str]) -> None:
+    """Free a place."""
+    _held.remove(place)
+    place.close()

@@ -14,7 +14,7 @@ from .claims import Claim
 from .pci import DEVICES, read_function
 from .persist import RELEASED
 from .record import Record
-from .safety import hung_now
+from .safety import HUNG_NOW, hung_now
 from .usage import open_nodes, vfio_nodes
 
 
@@ -58,7 +58,7 @@ def plan_leaving(root: Root, record: Record, claims: Sequence[Claim], now: bool)
     claimed = {str(one.address) for claim in claims for one in claim.functions}
     formers = {name: former for name, former in record.functions.items() if name not in claimed}
     present = {name: read_function(root, Address.parse(name)) for name in formers if (root.at(DEVICES) / name).exists()}
-    stuck = dict.fromkeys(hung_now(root) & set(present), "its unbind did not return in this boot")
+    stuck = dict.fromkeys(hung_now(root) & set(present), HUNG_NOW)
     bare = {name: "no driver took it at boot" for name, one in present.items() if name not in stuck and _is_settled(root, one)}
     back = plan_release({name: former for name, former in formers.items() if name not in {**stuck, **bare}}, present)
     left = {**back.left, **bare}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from ..device.address import Address
@@ -15,23 +15,28 @@ from .binding import Return, plan_release
 from .pci import DEVICES, read_function
 from .persist import Persistence, apply_persistence, forget_run_state, mark_released, plan_persistence
 from .record import Record, read_record, write_record
+from .safety import HUNG_NOW, hung_now
 from .usage import open_nodes, vfio_nodes
 
 
 @dataclass(frozen=True)
 class ReleasePlan:
-    """What is recorded, what is there, what has to move, which files go."""
+    """What is recorded, what is there, what has to move, which files go.
+
+    stuck: by address, why a recorded function is not touched before the next boot.
+    """
 
     record: Record
     present: Mapping[str, Function]
     back: Return
     persistence: Persistence
     users: tuple[str, ...]
+    stuck: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def changes(self) -> bool:
         """Return whether anything is to be done."""
-        return bool(self.record.functions) or bool(self.back.moves) or not self.persistence.is_empty
+        return bool(set(self.record.functions) - set(self.stuck)) or not self.persistence.is_empty
 
     def diffs(self) -> list[dict[str, Any]]:
         """Return the plan as Ansible shows diffs."""
@@ -48,11 +53,13 @@ def plan_released(root: Root) -> ReleasePlan:
     # what was pulled out since has no folder; its entry is dropped
     there = [name for name in record.functions if (root.at(DEVICES) / name).exists()]
     present = {name: read_function(root, Address.parse(name)) for name in there}
-    back = plan_release(record.functions, present)
+    # any write to a function whose unbind hangs waits for its lock, for ever
+    stuck = dict.fromkeys(sorted(hung_now(root) & set(present)), HUNG_NOW)
+    back = plan_release({name: former for name, former in record.functions.items() if name not in stuck}, present)
     moving = [present[name] for move in back.moves for name in move.wanted]
     opened = open_nodes(root, {node for one in moving for node in vfio_nodes(one)})
     users = tuple(text for texts in opened.values() for text in texts)
-    return ReleasePlan(record, present, back, plan_persistence(root, ()), users)
+    return ReleasePlan(record, present, back, plan_persistence(root, ()), users, stuck)
 
 
 def check_released(plan: ReleasePlan) -> None:
@@ -71,9 +78,9 @@ def apply_released(root: Root, plan: ReleasePlan) -> Mapping[str, str]:
     moving = [name for move in plan.back.moves for name in move.wanted]
     mark_released(root, moving, released=True)
     apply_persistence(root, plan.persistence)
-    missed = {name: reason for move in plan.back.moves for name, reason in give_back(root, move).items()}
+    missed = {**plan.stuck, **{name: reason for move in plan.back.moves for name, reason in give_back(root, move).items()}}
     rest = {name: former for name, former in plan.record.functions.items() if name in missed}
-    if plan.record.functions:
+    if rest != plan.record.functions:
         write_record(root, replace(plan.record, functions=rest))
     forget_run_state(root)
     return missed
@@ -81,6 +88,7 @@ def apply_released(root: Root, plan: ReleasePlan) -> Mapping[str, str]:
 
 def result(root: Root, plan: ReleasePlan, missed: Mapping[str, str]) -> dict[str, Any]:
     """Return the keys that every run in this state has, the same as in state bound."""
+    missed = {**plan.stuck, **missed}
     return {
         "changed": plan.changes,
         "functions": [_row(root, plan, name, missed) for name in sorted(plan.record.functions)],

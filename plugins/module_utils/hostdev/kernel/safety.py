@@ -14,6 +14,7 @@ from .pci import DEVICES
 from .usage import Uses, read_uses
 
 HUNG = "/run/vfio-passthrough/hung"
+HUNG_NOW = "its unbind did not return in this boot"
 _NVSWITCH = ("10de", "0680")
 # behind Intel VMD the kernel makes PCI domains that no firmware has
 _LAST_FIRMWARE_DOMAIN = 0xFFFF

@@ -129,6 +129,29 @@ def test_an_unbind_that_hangs_means_reboot_and_is_not_tried_again(tmp_path: Path
     assert kernel.driver("0000:01:00.0") == "vfio-pci"
 
 
+@pytest.mark.parametrize("hung_while", ["binding", "giving back"])
+def test_release_does_not_touch_what_hangs_and_takes_the_files_away(tmp_path: Path, hung_while: str) -> None:
+    kernel = demo_host(tmp_path)
+    before = files(kernel)
+    if hung_while == "binding":
+        kernel.hanging.add("0000:01:00.0")
+        run(kernel)
+    else:
+        run(kernel)
+        kernel.hanging.add("0000:01:00.0")
+        back(kernel)
+    writes = len(kernel.writes)
+    result = back(kernel)
+    assert not [line for line in kernel.writes[writes:] if "0000:01:00.0" in line]
+    assert result["reboot_required"]
+    assert "0000:01:00.0: its unbind did not return in this boot" in result["notes"]  # type: ignore[operator]
+    assert list(read_record(kernel.root).functions) == ["0000:01:00.0"]
+    assert files(kernel) - before == {PLACE.lstrip("/"), "run/vfio-passthrough/hung/0000:01:00.0"}
+    assert {name: kernel.driver(name) for name in GPUS[1:]} == {name: NATIVE[name] for name in GPUS[1:]}
+    again = back(kernel)
+    assert (again["changed"], again["reboot_required"]) == (False, True)
+
+
 @pytest.mark.parametrize("writes", range(12))
 def test_killed_after_any_write_the_next_run_converges(tmp_path: Path, writes: int) -> None:
     kernel = demo_host(tmp_path)

@@ -19,7 +19,7 @@ class Fault(Exception):
     def text(self) -> str:
         """Return the one-line message: "cannot WHAT: SUBJECT: CAUSE. HINT"."""
         line = f"cannot {self.what}: {self.subject}: {self.cause}"
-        return f"{line}. {self.hint}" if self.hint else line
+        return f"{line.removesuffix('.')}. {self.hint}" if self.hint else line
 
     def as_dict(self) -> dict[str, str]:
         """Return the four parts and the kind, for JSON output and module results."""

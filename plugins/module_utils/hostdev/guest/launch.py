@@ -11,6 +11,7 @@ import os
 import queue
 import shutil
 import time
+import traceback
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -65,7 +66,7 @@ def launch(options: LaunchOptions, render: Render = render, library: Optional[An
     """Run one domain to its end and return the exit code.
 
     render: makes the domain's XML of VMI, environment and settings. library: the module libvirt (None: import it).
-    Exit codes: 0 the guest powered off, 1 a fault (said in log, status file and termination message), 2 guest or QEMU
+    Exit codes: 0 the guest powered off, 1 a fault or our own error (said in log, status file and termination message), 2 guest or QEMU
     crashed, 3 stopped by force or before it ran. Main thread only: signals and children are its own.
     """
     launcher = _Launcher(options, render, library, root or Root())
@@ -73,6 +74,8 @@ def launch(options: LaunchOptions, render: Render = render, library: Optional[An
         outcome = launcher.run()
     except Fault as fault:
         outcome = Outcome.of_fault(fault)
+    except Exception as error:  # noqa: BLE001 - without it the termination message would stay empty
+        outcome = launcher.unforeseen(error)
     finally:
         launcher.clean_up()
     return launcher.reporter.end(outcome)
@@ -157,6 +160,12 @@ class _Launcher:
         self.reporter.state("Running", domain=domain.name, devices=device_facts(domain.devices))
         devices = ", ".join(f"{name} = {address}" for name, address in domain.devices) or "no host device"
         self.reporter.say(f"guest {domain.name} is running with {devices}")
+
+    def unforeseen(self, error: Exception) -> Outcome:
+        """Log where an error that is no fault came from and return its outcome."""
+        for line in traceback.format_exc().rstrip().splitlines():
+            self.reporter.say(line)
+        return Outcome.of_error(error)
 
     def clean_up(self) -> None:
         """End libvirtd and whatever of QEMU is left, and pass on the guest's last words."""

@@ -34,6 +34,11 @@ class Outcome:
         """Return the outcome of a launch that a fault ended."""
         return cls("Failed", type(fault).__name__, fault.text(), 1)
 
+    @classmethod
+    def of_error(cls, error: Exception) -> Outcome:
+        """Return the outcome of a launch that an error of our own ended."""
+        return cls("Failed", type(error).__name__, f"an error of the launcher itself: {error}", 1)
+
 
 @dataclass(frozen=True)
 class Reporter:

@@ -87,6 +87,15 @@ def test_libvirtd_that_is_not_there(pod: Pod) -> None:
     _fault(pod.end(), "cannot start libvirt: no-such-libvirtd", "not found on PATH", "libvirt-daemon-driver-qemu")
 
 
+def test_an_error_that_nobody_foresaw_is_told_like_a_fault_and_its_origin_logged(pod: Pod) -> None:
+    pod.start(daemon=[])
+    ended = pod.end()
+    _fault(ended, "an error of the launcher itself: tuple index out of range")
+    assert ended.message["reason"] == "IndexError"
+    assert "Traceback (most recent call last)" in ended.log
+    assert "options.daemon[0]" in ended.log
+
+
 def test_libvirtd_that_dies_at_once_is_quoted(pod: Pod) -> None:
     pod.start("die")
     _fault(pod.end(), "it ended with exit code 1", "Failed to find user record for uid '107'", "/etc/passwd")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ansible_collections.vfio.passthrough.plugins.module_utils.hostdev.device.faults import Busy, Fault
+from ansible_collections.vfio.passthrough.plugins.module_utils.hostdev.device.faults import Busy, Fault, Refused
 
 
 class FakeCluster:
@@ -17,6 +17,7 @@ class FakeCluster:
         self.after = after or {}
         self.looks = 0
         self.refuse_config_maps = False
+        self.refuse_lists = False
 
     def pod(self, namespace: str, name: str) -> dict[str, Any] | None:
         """Return a pod, after the change that is due at this look."""
@@ -50,7 +51,9 @@ class FakeCluster:
         return self.pod_list.pop(f"{namespace}/{name}", None) is not None
 
     def nodes(self) -> list[dict[str, Any]]:
-        """Return all nodes."""
+        """Return all nodes; Refused when refuse_lists is set."""
+        if self.refuse_lists:
+            raise Refused(what="list nodes", subject="all", cause="refused by the test")
         return self.node_list
 
     def pods(self, node: str = "") -> list[dict[str, Any]]:

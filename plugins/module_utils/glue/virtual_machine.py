@@ -32,9 +32,11 @@ def work(module: Any, unused_root: Root) -> dict[str, Any]:
     params = module.params
     vmi = instance_of(parse_manifest(params["definition"]))
     api = Api(params["kubeconfig"] or "", params["context"] or "")
+    # nodes belong to no namespace, and not everybody who may create pods may list them: only where the answer decides something
+    asks = params["launcher_emulation"] == "auto" and params["state"] == "present"
     settings = PodSettings(
         image=params["launcher_image"] or "",
-        emulated=vm.emulated(params["launcher_emulation"], api.nodes()),
+        emulated=vm.emulated(params["launcher_emulation"], api.nodes() if asks else []),
         pull_policy=params["launcher_image_pull_policy"],
         namespace=params["namespace"],
         declared=params["resources"],

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Callable, Protocol
 
-from ..device.faults import Busy, Timeout
+from ..device.faults import Busy, Refused, Timeout
 from ..vmi.instance import VirtualMachineInstance
 from .pod import DIGEST, KVM, PodSettings, config_map, launcher_pod, object_name, vmi_digest
 from .vmstate import ABSENT, VmState, allocatable, pending_reasons, state_of
@@ -99,8 +99,15 @@ def look(cluster: Cluster, vmi: VirtualMachineInstance, settings: PodSettings) -
     if state.phase != "Pending":
         return state
     wanted = dict(vmi.spec.resources) if settings.emulated else {KVM: 1, **vmi.spec.resources}
-    reasons = pending_reasons(wanted, cluster.nodes(), cluster.pods())
-    return replace(state, message=" | ".join([state.message or "waits for the scheduler", *reasons]))
+    return replace(state, message=" | ".join([state.message or "waits for the scheduler", *_reasons(cluster, wanted)]))
+
+
+def _reasons(cluster: Cluster, wanted: Mapping[str, int]) -> list[str]:
+    try:
+        return pending_reasons(wanted, cluster.nodes(), cluster.pods())
+    except Refused as fault:
+        # that this account may not look at the nodes says nothing about the VM
+        return [f"what the nodes have is not known: may not {fault.what}"]
 
 
 def wait(

@@ -83,6 +83,13 @@ def test_a_pending_vm_says_what_each_node_has() -> None:
     assert f"x: {GPU}: never advertised" in str(caught.value)
 
 
+def test_who_may_not_list_nodes_is_told_so_and_nothing_fails() -> None:
+    cluster = FakeCluster()
+    cluster.refuse_lists = True
+    bring(cluster, "present", vmi())
+    assert vm.look(cluster, vmi(), SETTINGS).message == "waits for the scheduler | what the nodes have is not known: may not list nodes"
+
+
 def test_a_pod_deleted_by_others_is_not_waited_for() -> None:
     cluster = FakeCluster(after={3: None})
     bring(cluster, "present", vmi())

@@ -22,7 +22,7 @@ from .pci import read_function
 from .persist import Persistence, apply_persistence, mark_booted, mark_released, plan_persistence
 from .record import Record, read_record, write_record
 from .recording import with_claims
-from .safety import Refusal, read_scene, refusals, warnings
+from .safety import HUNG_NOW, Refusal, hung_now, read_scene, refusals, warnings
 
 
 @dataclass(frozen=True)
@@ -40,7 +40,7 @@ class BoundPlan:
     """All that was observed and what follows from it. moves: none when all is bound or nothing may be moved in this boot.
 
     waiting: claims that only the next boot binds. missing: entries without a device on this machine. leaving: what was bound
-    for a declaration that meant more.
+    for a declaration that meant more. hung: by address, the claim that waits because this function's unbind did not return.
     """
 
     claims: tuple[Claim, ...]
@@ -54,6 +54,7 @@ class BoundPlan:
     persistence: Persistence
     warnings: tuple[str, ...]
     leaving: Leaving = field(default_factory=Leaving)
+    hung: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def changes(self) -> bool:
@@ -84,20 +85,22 @@ def plan_bound(root: Root, declaration: Declaration, wishes: Wishes) -> BoundPla
     verdict = read_iommu(root, [claim.primary for claim in claims], next_words(root), layout=layout)
     leaving = plan_leaving(root, record, claims, wishes.now)
     after = _without(with_claims(root, record, claims), leaving.left)
-    moves = plan_binding(claims, after.functions)
-    may_move = wishes.now and verdict.active
+    stuck = hung_now(root)
+    hung = {str(one.address): claim.title for claim in claims for one in claim.functions if str(one.address) in stuck}
+    free = [claim for claim in claims if wishes.now and verdict.active and not {str(one.address) for one in claim.functions} & stuck]
     return BoundPlan(
         claims=claims,
         verdict=verdict,
         refused=refusals(claims, read_scene(root, claims, wishes.management)),
         missing=unmatched(root, declaration, facts),
-        moves=moves if may_move else (),
-        waiting=() if may_move else moves,
+        moves=plan_binding(free, after.functions),
+        waiting=plan_binding([claim for claim in claims if claim not in free], after.functions),
         record=after,
         record_changes=after != record,
         persistence=plan_persistence(root, functions if wishes.persistent else ()),
         warnings=warnings(claims),
         leaving=leaving,
+        hung=hung,
     )
 
 
@@ -204,15 +207,16 @@ def _left_rows(root: Root, plan: BoundPlan, missed: Mapping[str, str]) -> list[d
 def result(root: Root, plan: BoundPlan, outcome: Optional[Outcome] = None) -> dict[str, Any]:
     """Return the keys that every run in this state has; without an outcome nothing was done."""
     done, leaving = outcome or Outcome(), plan.leaving
+    hung = [f"{name}: {HUNG_NOW}: {title} waits for the next boot" for name, title in sorted(plan.hung.items())]
     return {
         "changed": plan.changes,
         "functions": describe(root, plan.claims, plan.record, plan.waiting) + _left_rows(root, plan, done.missed),
         "refused": [one.as_dict() for one in plan.refused],
         "missing": [entry.position for entry in plan.missing],
         "iommu": plan.verdict.as_dict(),
-        "reboot_required": bool(plan.waiting or done.hung or leaving.waiting or done.missed),
+        "reboot_required": bool(plan.waiting or plan.hung or done.hung or leaving.waiting or done.missed),
         "diff": plan.diffs(),
-        "notes": [*plan.warnings, *plan.persistence.notes, *done.hung, *leaving.notes(done.missed)],
+        "notes": [*plan.warnings, *plan.persistence.notes, *hung, *done.hung, *leaving.notes(done.missed)],
     }
 
 

@@ -55,7 +55,6 @@ class Subject:
     uses: Uses
     allow: frozenset[str] = frozenset()
     parent_driver: Optional[str] = None
-    hung: bool = False
     dom0: bool = False
     groups_exist: bool = True
 
@@ -73,13 +72,10 @@ def read_scene(root: Root, claims: Sequence[Claim], management: Iterable[str] = 
     members = [(claim, member.function) for claim in claims for member in claim.members]
     strangers = {one.address: one for claim in claims for one in claim.strangers}
     uses = read_uses(root, [function for _claim, function in members] + list(strangers.values()), management)
-    hung = hung_now(root)
     dom0 = "control_d" in (read_text(root.proc("xen", "capabilities")) or "")
     exist = any(name.isdigit() for name in entries(root.sysfs("kernel", "iommu_groups")))
     subjects = {
-        function.address: Subject(
-            function, uses[function.address], claim.allow, _parent_driver(root, function), str(function.address) in hung, dom0, exist
-        )
+        function.address: Subject(function, uses[function.address], claim.allow, _parent_driver(root, function), dom0, exist)
         for claim, function in members
     }
     return Scene(subjects, {address: uses[address] for address in strangers})
@@ -208,9 +204,4 @@ _ROWS: tuple[tuple[str, Check, str], ...] = (
         "Select its virtual functions, or write 0 to its sriov_numvfs first",
     ),
     ("physical function without driver", _parent, "Bind the physical function to its driver first"),
-    (
-        "unbind hung",
-        lambda one: "an earlier unbind in this boot did not return" if one.hung else "",
-        "Reboot: touching it again can hang this run too",
-    ),
 )

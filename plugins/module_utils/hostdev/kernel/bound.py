@@ -9,7 +9,7 @@ from typing import Any, Optional
 from ..device.address import Address
 from ..device.declaration import Declaration, Entry
 from ..device.faults import Absent, Fault, Refused, Timeout, Unsupported
-from ..device.pci import VFIO_PCI
+from ..device.pci import VFIO_PCI, Function
 from ..root import Root
 from .apply import bind, load_vfio
 from .binding import Move, plan_binding
@@ -41,6 +41,7 @@ class BoundPlan:
 
     waiting: claims that only the next boot binds. missing: entries without a device on this machine. leaving: what was bound
     for a declaration that meant more. hung: by address, the claim that waits because this function's unbind did not return.
+    at_boot: what the files for the next boot bind.
     """
 
     claims: tuple[Claim, ...]
@@ -55,6 +56,7 @@ class BoundPlan:
     warnings: tuple[str, ...]
     leaving: Leaving = field(default_factory=Leaving)
     hung: Mapping[str, str] = field(default_factory=dict)
+    at_boot: tuple[Function, ...] = ()
 
     @property
     def changes(self) -> bool:
@@ -80,7 +82,8 @@ def plan_bound(root: Root, declaration: Declaration, wishes: Wishes) -> BoundPla
     facts = MachineFacts(root, record.known)
     claims = read_claims(root, declaration, facts)
     # what another VFIO or vGPU driver serves is somebody else's doing, at boot too
-    functions = [one for claim in claims for one in claim.functions if one.driver == VFIO_PCI or not one.is_usable]
+    ours = tuple(one for claim in claims for one in claim.functions if one.driver == VFIO_PCI or not one.is_usable)
+    at_boot = ours if wishes.persistent else ()
     layout = {address: one.group for address, one in record.functions.items() if one.group}
     verdict = read_iommu(root, [claim.primary for claim in claims], next_words(root), layout=layout)
     leaving = plan_leaving(root, record, claims, wishes.now)
@@ -97,10 +100,11 @@ def plan_bound(root: Root, declaration: Declaration, wishes: Wishes) -> BoundPla
         waiting=plan_binding([claim for claim in claims if claim not in free], after.functions),
         record=after,
         record_changes=after != record,
-        persistence=plan_persistence(root, functions if wishes.persistent else ()),
+        persistence=plan_persistence(root, at_boot),
         warnings=warnings(claims),
         leaving=leaving,
         hung=hung,
+        at_boot=at_boot,
     )
 
 
@@ -144,32 +148,53 @@ class Outcome:
 def apply_bound(root: Root, plan: BoundPlan) -> Outcome:
     """Do the plan: the record first, then the moves, then what is for the next boot, then what goes back to the host.
 
-    A move that missed raises its Fault after it was rolled back; what was recorded stays recorded.
+    A move that missed is rolled back and not bound at boot; its Fault is raised when all others are done, what was recorded
+    stays recorded.
     """
     if plan.record_changes:
         write_record(root, plan.record)
-    hung: list[str] = []
     if plan.moves:
         mark_released(root, [name for move in plan.moves for name in move.wanted], released=False)
         load_vfio(root)
-    for move in plan.moves:
-        hung += _bind(root, move)
+    faults = [(move, fault) for move in plan.moves for fault in _bind(root, move)]
+    hung = tuple(fault.text() for _move, fault in faults if isinstance(fault, Timeout))
+    failed = [(move, fault) for move, fault in faults if not isinstance(fault, Timeout)]
     mark_released(root, plan.leaving.wanted, released=True)
-    apply_persistence(root, plan.persistence)
+    apply_persistence(root, _what_stands(root, plan, [move for move, _fault in failed]))
     if plan.claims:
         mark_booted(root)
     missed = give_all_back(root, plan.leaving)
     if plan.leaving.moves:
         write_record(root, _without(plan.record, set(plan.leaving.wanted) - set(missed)))
-    return Outcome(tuple(hung), missed)
+    _raise_all([fault for _move, fault in failed], hung)
+    return Outcome(hung, missed)
 
 
-def _bind(root: Root, move: Move) -> list[str]:
+def _bind(root: Root, move: Move) -> list[Fault]:
     try:
         bind(root, move)
-    except Timeout as late:
-        return [late.text()]
+    except Fault as fault:
+        return [fault]
     return []
+
+
+def _what_stands(root: Root, plan: BoundPlan, failed: Iterable[Move]) -> Persistence:
+    """Return what is for the next boot, without the functions that went back to their drivers in this one."""
+    names = {name for move in failed for name in move.wanted}
+    return plan_persistence(root, [one for one in plan.at_boot if str(one.address) not in names]) if names else plan.persistence
+
+
+def _raise_all(faults: Sequence[Fault], hung: Sequence[str]) -> None:
+    """Raise the faults of the moves as one; what hangs is told with them, because there will be no other result."""
+    if len(faults) == 1 and not hung:
+        raise faults[0]
+    if faults:
+        raise Fault(
+            what=faults[0].what,
+            subject=", ".join(fault.subject for fault in faults),
+            cause=" | ".join([*(fault.cause for fault in faults), *hung]),
+            hint="; ".join(dict.fromkeys(fault.hint for fault in faults if fault.hint)),
+        )
 
 
 def describe(root: Root, claims: Sequence[Claim], record: Record, waiting: Iterable[Move] = ()) -> list[dict[str, Any]]:

@@ -114,6 +114,41 @@ def test_a_miss_rolls_all_functions_of_the_group_back(tmp_path: Path) -> None:
         assert words in caught.value.text()
 
 
+def test_a_card_that_refuses_does_not_keep_the_others_from_being_boot_safe(tmp_path: Path) -> None:
+    kernel = demo_host(tmp_path)
+    kernel.refusing.add("0000:01:00.1")
+    rules = tmp_path / "etc/udev/rules.d/40-vfio-passthrough.rules"
+    for _run in range(2):
+        with pytest.raises(Fault, match=r"cannot bind to vfio-pci: .*group 10.*0000:01:00.1"):
+            run(kernel)
+        assert drivers(kernel) == {**NATIVE, **dict.fromkeys(GPUS[2:], "vfio-pci")}
+        text = rules.read_text(encoding="ascii")
+        assert [name in text for name in GPUS] == [False, False, True, True]
+    kernel.refusing.clear()
+    run(kernel)
+    assert drivers(kernel) == BOUND
+    assert all(name in rules.read_text(encoding="ascii") for name in GPUS)
+
+
+def test_all_cards_that_refuse_are_told_at_once(tmp_path: Path) -> None:
+    kernel = demo_host(tmp_path)
+    kernel.refusing.update({"0000:01:00.0", "0000:02:00.0"})
+    with pytest.raises(Fault, match=r"group 10.*group 11.*0000:01:00.0.*0000:02:00.0"):
+        run(kernel)
+    assert drivers(kernel) == NATIVE
+    assert not (tmp_path / "etc/udev/rules.d/40-vfio-passthrough.rules").exists()
+
+
+def test_what_hangs_is_told_with_what_refuses(tmp_path: Path) -> None:
+    kernel = demo_host(tmp_path)
+    kernel.hanging.add("0000:01:00.0")
+    kernel.refusing.add("0000:02:00.0")
+    with pytest.raises(Fault, match=r"group 11.*0000:02:00.0.*0000:01:00.0 hangs in its driver"):
+        run(kernel)
+    text = (tmp_path / "etc/udev/rules.d/40-vfio-passthrough.rules").read_text(encoding="ascii")
+    assert [name in text for name in GPUS] == [True, True, False, False]
+
+
 def test_an_unbind_that_hangs_means_reboot_and_is_not_tried_again(tmp_path: Path) -> None:
     kernel = demo_host(tmp_path)
     kernel.hanging.add("0000:01:00.0")

@@ -91,7 +91,8 @@ def _explain(options: argparse.Namespace) -> int:
     declaration = load_declaration(options.config)
     deadline = time.monotonic() + options.wait
     while True:
-        found = report(chains(declaration, read_facts(Root(), declaration, options.launcher_image, options.ctr.split())))
+        facts = read_facts(Root(), declaration, options.launcher_image, options.ctr.split())
+        found = report(chains(declaration, facts, missing_ok=options.missing == "report"))
         if not found["broken"] or time.monotonic() >= deadline:
             break
         time.sleep(0.5)
@@ -183,6 +184,9 @@ def _add_devices(parser: argparse.ArgumentParser) -> None:
 def _add_explain(parser: argparse.ArgumentParser) -> None:
     _add_devices(parser)
     parser.add_argument("--wait", type=float, default=0.0, help="seconds to wait until every device has arrived")
+    parser.add_argument(
+        "--missing", choices=("fail", "report"), default="fail", help="report: an entry that means no device of this node is no fault"
+    )
     parser.add_argument("--launcher-image", default="", help="the image that has to be on the node")
     parser.add_argument("--ctr", default="ctr --namespace k8s.io", help="the command that reaches the kubelet's containerd")
 

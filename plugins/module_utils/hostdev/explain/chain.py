@@ -7,13 +7,15 @@ from dataclasses import dataclass
 from typing import Any, Optional
 
 KERNEL, KUBERNETES, GUEST = "kernel", "Kubernetes", "guest"
-OK, PENDING, BROKEN, WAITING = "ok", "pending reboot", "broken", "waiting"
+OK, PENDING, BROKEN, WAITING, ABSENT = "ok", "pending reboot", "broken", "waiting", "absent"
 
 
 @dataclass(frozen=True)
 class Link:
-    """What one place knows. state: ok, pending reboot (the next boot mends it), broken, or waiting (an earlier link is not ok).
+    """What one place knows.
 
+    state: ok, pending reboot (the next boot mends it), broken, waiting (an earlier link is not ok), or absent (this node has no
+    such device and need not have it).
     evidence: what was read, and where it stands. hint: the mend, empty when there is nothing to mend.
     """
 
@@ -77,12 +79,12 @@ def columns(rows: Sequence[tuple[str, ...]]) -> list[str]:
 def report(chains: Sequence[Chain]) -> dict[str, Any]:
     """Return everything for JSON: {"arrived": number, "pending": [text], "broken": [text], "chains": [...], "table": [line]}.
 
-    pending: devices that arrive with the next reboot; broken: those that need a mend.
+    pending: devices that arrive with the next reboot; broken: those that need a mend. What is absent stands only in the table.
     """
     told: dict[str, list[str]] = {PENDING: [], BROKEN: []}
     for chain in chains:
         link = chain.first_broken
-        if link is not None:
+        if link is not None and link.state in told:
             mend = f" -> {link.hint}" if link.hint else ""
             told[link.state].append(f"{chain.device} ({chain.resource}): {link.place} {link.state}: {link.evidence}{mend}")
     return {

@@ -16,7 +16,7 @@ from ..kernel.iommu import PENDING_REBOOT, Verdict, read_iommu
 from ..kernel.pending import NextBoot, read_next_boot
 from ..kube.podresources import Kubelet, read_kubelet
 from ..root import Root, read_text
-from .chain import BROKEN, GUEST, KERNEL, KUBERNETES, OK, PENDING, Chain, Link, chain_of
+from .chain import ABSENT, BROKEN, GUEST, KERNEL, KUBERNETES, OK, PENDING, Chain, Link, chain_of
 
 PLUGIN_STATE = "/run/vfio-passthrough/devices.json"
 SERVICE = "vfio-passthrough-device-plugin.service"
@@ -43,8 +43,11 @@ class NodeFacts:
     boot: NextBoot = field(default_factory=NextBoot)
 
 
-def chains(declaration: Declaration, facts: NodeFacts) -> list[Chain]:
-    """Return one chain per unit, per skipped device, and per entry of the declaration that means no device at all."""
+def chains(declaration: Declaration, facts: NodeFacts, *, missing_ok: bool = False) -> list[Chain]:
+    """Return one chain per unit, per skipped device, and per entry of the declaration that means no device at all.
+
+    missing_ok: such an entry is no fault; unlike nodes share one declaration.
+    """
     made = [chain_of(unit.resource, str(unit.primary.address), _unit_links(unit, facts)) for unit in facts.inventory.units]
     units = {unit.primary.address for unit in facts.inventory.units}
     for one in facts.inventory.skipped:
@@ -52,7 +55,8 @@ def chains(declaration: Declaration, facts: NodeFacts) -> list[Chain]:
             made.append(chain_of(one.resource, str(one.address), _following(_skipped_link(one, facts))))
     for entry in declaration.served:
         if entry.position in facts.unmatched:
-            made.append(chain_of(entry.resource, "none", _following(_unmatched_link(entry))))
+            links = [_absent_link(entry)] if missing_ok else _following(_unmatched_link(entry))
+            made.append(chain_of(entry.resource, "none", links))
     return made
 
 
@@ -73,10 +77,16 @@ def _skipped_link(one: Skipped, facts: NodeFacts) -> Link:
 
 
 def _unmatched_link(entry: Entry) -> Link:
+    return Link(KERNEL, BROKEN, _unmatched_words(entry), "compare the entry with `lspci -Dnn` on the node")
+
+
+def _absent_link(entry: Entry) -> Link:
+    return Link(KERNEL, ABSENT, _unmatched_words(entry))
+
+
+def _unmatched_words(entry: Entry) -> str:
     asked = " or ".join(str(selector) for selector in entry.selectors)
-    return Link(
-        KERNEL, BROKEN, f"{entry.position}: no PCI function of this node has {asked}", "compare the entry with `lspci -Dnn` on the node"
-    )
+    return f"{entry.position}: no PCI function of this node has {asked}"
 
 
 def _unit_links(unit: Unit, facts: NodeFacts) -> list[Link]:

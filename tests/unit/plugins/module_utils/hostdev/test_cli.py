@@ -61,6 +61,15 @@ def test_explain_ends_with_3_while_something_is_broken(config: Path, capsys: pyt
     assert len(told["broken"]) == len(told["chains"]) == 2
 
 
+@pytest.mark.parametrize(("missing", "code"), [((), 3), (("--missing", "fail"), 3), (("--missing", "report", "--wait", "3600"), 0)])
+def test_explain_does_not_wait_for_a_device_that_may_be_missing(
+    config: Path, capsys: pytest.CaptureFixture[str], missing: tuple[str, ...], code: int
+) -> None:
+    config.write_text(json.dumps({"devices": [{"resource": "a.com/x", "select": {"id": "10de:ffff"}}]}), encoding="utf-8")
+    assert cli.main(["explain", "--config", str(config), *missing]) == code
+    assert "no PCI function of this node has id 10de:ffff" in capsys.readouterr().out
+
+
 def test_domain_takes_the_addresses_from_the_environment(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     monkeypatch.setenv(VARIABLE, "0000:65:00.0")
     assert cli.main(["domain", EXAMPLE, "--emulation", "always"]) == 0

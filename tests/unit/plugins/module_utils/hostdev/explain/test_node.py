@@ -123,6 +123,17 @@ def test_an_entry_that_means_no_device_has_a_chain_of_its_own(host: FakeHost) ->
     assert "hostdev_devices[1]: no PCI function of this node has id 10de:ffff" in missing.first_broken.evidence
 
 
+def test_where_unlike_nodes_share_a_declaration_such_an_entry_is_shown_and_no_fault(host: FakeHost) -> None:
+    declaration = parse_declaration(
+        [{"resource": GPU, "select": {"id": "10de:2684"}}, {"resource": "a.com/x", "select": {"id": "10de:ffff"}}]
+    )
+    told = report(chains(declaration, facts(host, declaration), missing_ok=True))
+    assert (told["arrived"], told["pending"], told["broken"]) == (1, [], [])
+    assert told["table"][-1].split()[:4] == ["none", "a.com/x", "kernel", "absent"]
+    assert told["table"][-1].endswith("no PCI function of this node has id 10de:ffff")
+    assert [link["state"] for link in told["chains"][1]["links"]] == ["absent"]
+
+
 def test_two_entries_of_one_resource_are_two_questions(host: FakeHost) -> None:
     entries = [{"resource": GPU, "select": {"id": "10de:2684"}}, {"resource": GPU, "select": {"id": "10de:ffff"}}]
     declaration = parse_declaration(entries)

@@ -165,7 +165,7 @@ def apply_bound(root: Root, plan: BoundPlan) -> Outcome:
         mark_booted(root)
     missed = give_all_back(root, plan.leaving)
     if plan.leaving.moves:
-        write_record(root, _without(plan.record, set(plan.leaving.wanted) - set(missed)))
+        write_record(root, _without(plan.record, plan.leaving.touched - set(missed)))
     _raise_all([fault for _move, fault in failed], hung)
     return Outcome(hung, missed)
 

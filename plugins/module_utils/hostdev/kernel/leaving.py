@@ -37,6 +37,11 @@ class Leaving:
         """Return by address the driver that each function that moves goes back to, "(native)" where that is not known."""
         return {name: driver or "(native)" for move in self.moves for name, driver in move.wanted.items()}
 
+    @property
+    def touched(self) -> frozenset[str]:
+        """Return all functions of the moves, also those of which only the override changes."""
+        return frozenset(name for move in self.moves for name in _names(move))
+
     def notes(self, missed: Mapping[str, str]) -> list[str]:
         """Return what people should know; missed: by address, why a function did not come back."""
         texts = {

@@ -110,6 +110,21 @@ def test_what_was_bound_before_us_stays_as_it_was(tmp_path: Path) -> None:
     assert any("was bound before us and stays so" in note for note in result["notes"])
 
 
+def test_what_was_bound_before_us_loses_our_override_in_one_run(tmp_path: Path) -> None:
+    kernel = demo_host(tmp_path)
+    kernel.run(["modprobe", "vfio-pci"], 1)
+    for name in SECOND:
+        kernel.host.bind(kernel.host.folder_of(name), "vfio-pci")
+    run(kernel, BOTH)
+    for name in SECOND:
+        # as the rule for the next boot does
+        (kernel.host.folder_of(name) / "driver_override").write_text("vfio-pci\n", encoding="ascii")
+    assert run(kernel, ONE)["changed"]
+    assert {kernel.override(name) for name in SECOND} == {"(null)"}
+    assert list(read_record(kernel.root).functions) == list(FIRST)
+    assert run(kernel, ONE)["changed"] is False
+
+
 def test_not_now_leaves_it_to_the_next_boot(kernel: FakeKernel, tmp_path: Path) -> None:
     writes = len(kernel.writes)
     result = run(kernel, ONE, now=False)

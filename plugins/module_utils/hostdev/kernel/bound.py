@@ -64,7 +64,7 @@ class BoundPlan:
         return bool(self.moves or self.leaving.moves) or self.record_changes or not self.persistence.is_empty
 
     def diffs(self) -> list[dict[str, Any]]:
-        """Return the plan as Ansible shows diffs: the functions' drivers, then the files."""
+        """Return the plan as Ansible shows diffs: the functions' drivers, now and after the reboot, then the files."""
         moves = (*self.moves, *self.leaving.moves)
         steps = [step for move in moves for step in move.steps]
         drivers = {str(one.address): one.driver for claim in self.claims for one in claim.functions}
@@ -73,7 +73,16 @@ class BoundPlan:
         reasons = "; ".join(f"{step.action} {step.address}: {step.reason}" for step in steps)
         head = {"before_header": "drivers", "after_header": f"drivers ({reasons})"}
         moved = [{**head, "before": _lines(drivers), "after": _lines(wanted)}] if moves else []
-        return moved + self.persistence.diffs()
+        return moved + self._later() + self.persistence.diffs()
+
+    def _later(self) -> list[dict[str, Any]]:
+        # once all is prepared there is nothing left to show: the reboot is not this run's change
+        names = {name for move in self.waiting for name in move.wanted} & {str(one.address) for one in self.at_boot}
+        if not (names and self.changes):
+            return []
+        before = {str(one.address): one.driver for one in self.at_boot if str(one.address) in names}
+        head = {"before_header": "drivers", "after_header": "drivers, after the reboot"}
+        return [{**head, "before": _lines(before), "after": _lines(dict.fromkeys(names, VFIO_PCI))}]
 
 
 def plan_bound(root: Root, declaration: Declaration, wishes: Wishes) -> BoundPlan:

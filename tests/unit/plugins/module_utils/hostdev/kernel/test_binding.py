@@ -268,6 +268,22 @@ def test_without_iommu_only_the_next_boot_is_prepared(tmp_path: Path) -> None:
     assert "10de" in (tmp_path / "etc/udev/rules.d/40-vfio-passthrough.rules").read_text(encoding="ascii")
 
 
+def test_the_plan_shows_what_the_reboot_will_do_until_all_is_prepared(tmp_path: Path) -> None:
+    kernel = demo_host(tmp_path)
+    intel(kernel.host, active=False, arguments="intel_iommu=off")
+    (tmp_path / "sys/class/iommu/dmar0").rmdir()
+    first = bound.plan_bound(kernel.root, declared(address="0000:01:00.0"), bound.Wishes()).diffs()[0]
+    assert first == {
+        "before_header": "drivers",
+        "after_header": "drivers, after the reboot",
+        "before": "0000:01:00.0 nvidia\n0000:01:00.1 snd_hda_intel\n",
+        "after": "0000:01:00.0 vfio-pci\n0000:01:00.1 vfio-pci\n",
+    }
+    run(kernel, declared(address="0000:01:00.0"))
+    again = run(kernel, declared(address="0000:01:00.0"))
+    assert (again["changed"], again["diff"], again["reboot_required"]) == (False, [], True)
+
+
 def test_without_iommu_in_the_firmware_nothing_is_written(tmp_path: Path) -> None:
     kernel = demo_host(tmp_path)
     (tmp_path / "sys/class/iommu/dmar0").rmdir()

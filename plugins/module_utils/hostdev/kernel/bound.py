@@ -16,6 +16,7 @@ from .binding import Move, plan_binding
 from .bootloader import next_words
 from .claims import Claim, read_claims, unmatched
 from .facts import MachineFacts
+from .iommu import OK as IOMMU_OK
 from .iommu import Verdict, read_iommu
 from .leaving import Leaving, give_all_back, plan_leaving
 from .pci import read_function
@@ -250,8 +251,14 @@ def result(root: Root, plan: BoundPlan, outcome: Optional[Outcome] = None) -> di
         "iommu": plan.verdict.as_dict(),
         "reboot_required": bool(plan.waiting or plan.hung or done.hung or leaving.waiting or done.missed),
         "diff": plan.diffs(),
-        "notes": [*plan.warnings, *plan.persistence.notes, *hung, *done.hung, *leaving.notes(done.missed)],
+        "notes": [*_iommu_notes(plan), *plan.warnings, *plan.persistence.notes, *hung, *done.hung, *leaving.notes(done.missed)],
     }
+
+
+def _iommu_notes(plan: BoundPlan) -> list[str]:
+    # devices bind without interrupt remapping too, and then no VM starts with them
+    told = plan.claims and plan.verdict.active and plan.verdict.code != IOMMU_OK
+    return [f"{plan.verdict.code}: {plan.verdict.advice}"] if told else []
 
 
 def _lines(drivers: Mapping[str, str]) -> str:

@@ -268,6 +268,26 @@ def test_without_iommu_only_the_next_boot_is_prepared(tmp_path: Path) -> None:
     assert "10de" in (tmp_path / "etc/udev/rules.d/40-vfio-passthrough.rules").read_text(encoding="ascii")
 
 
+def test_an_active_iommu_that_lacks_something_is_noted(tmp_path: Path) -> None:
+    kernel = demo_host(tmp_path)
+    sound = run(kernel)["notes"]
+    kernel.host.write("/proc/interrupts", "  1:  0  IO-APIC  1-edge  i8042\n")
+    lacking = run(kernel)["notes"]
+    assert isinstance(sound, list)
+    assert isinstance(lacking, list)
+    assert lacking[1:] == sound
+    assert lacking[0].startswith("IOMMU_NO_INTR_REMAP: VMs will fail to start with EPERM")
+
+
+def test_groups_that_changed_are_noted_once(tmp_path: Path) -> None:
+    kernel = demo_host(tmp_path)
+    run(kernel)
+    place = tmp_path / PLACE.lstrip("/")
+    place.write_text(place.read_text(encoding="utf-8").replace('"group": "10"', '"group": "9"'), encoding="utf-8")
+    first, second = run(kernel)["notes"], run(kernel)["notes"]
+    assert [isinstance(notes, list) and any("GROUPS_CHANGED" in note for note in notes) for notes in (first, second)] == [True, False]
+
+
 def test_the_plan_shows_what_the_reboot_will_do_until_all_is_prepared(tmp_path: Path) -> None:
     kernel = demo_host(tmp_path)
     intel(kernel.host, active=False, arguments="intel_iommu=off")

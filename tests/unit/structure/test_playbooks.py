@@ -1,4 +1,4 @@
-"""What the playbooks insist on before they change anything."""
+"""What playbooks and roles insist on before they change anything."""
 
 from __future__ import annotations
 
@@ -38,3 +38,10 @@ def test_site_begins_only_with_a_declaration(variables: dict[str, Any], goes_on:
     assertion = first_assertion("playbooks/site.yml", 0, "tasks")
     assert holds(assertion, variables) is goes_on
     assert "neither hostdev_devices nor hostdev_permitted_host_devices is defined" in assertion["fail_msg"]
+
+
+@pytest.mark.parametrize(("image", "goes_on"), [("", False), ("localhost/launcher:1", True)])
+def test_an_archive_is_loaded_only_under_a_name(image: str, goes_on: bool) -> None:
+    assertion = first_assertion("roles/launcher/tasks/present.yml")
+    assert holds(assertion, {"launcher_image": image}) is goes_on
+    assert "launcher_image is empty" in assertion["fail_msg"]

@@ -127,7 +127,10 @@ def stuck(worker: Worker, folder: Path) -> Any:
     """Start a binding that stops in the middle: the probe's file is a pipe that nobody reads."""
     worker.ssh(f"rm -f /tmp/pipe; mkfifo /tmp/pipe; mount --bind /tmp/pipe {PROBE}")
     process = adhoc.start(worker, folder, "pci_binding", devices=ONE)
-    worker.ssh(f"for i in $(seq 600); do pidof tee >/dev/null && break; sleep .1; done; pidof tee; test -s {RECORD}")
+    # earlier writes have a tee too: the one that is meant hangs on the probe
+    worker.ssh(
+        f"for i in $(seq 600); do pgrep -ax tee | grep -q {PROBE} && break; sleep .1; done; pgrep -ax tee | grep {PROBE}; test -s {RECORD}"
+    )
     return process
 
 

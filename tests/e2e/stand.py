@@ -32,6 +32,9 @@ def keep(folder: Path) -> int:
             ssh = f"ssh -q -p {line.worker.port} -i {line.worker.key} {' '.join(line.worker.shell.common)} root@127.0.0.1"
             _script(folder / "look", ssh)
             _script(folder / "kubectl", f"{plane.programs}/kubectl --kubeconfig {plane.kubeconfig}")
+            # beside the inventory, where ansible finds them by itself
+            (folder / "group_vars").mkdir(exist_ok=True)
+            (folder / "group_vars/hostdev.yml").write_bytes(line.variables.read_bytes())
             (folder / "ready").touch()
             while not ended and line.worker.running():
                 time.sleep(0.5)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import socket
 import subprocess
+import threading
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -35,14 +36,16 @@ class Qmp:
         self._socket = socket.socket(socket.AF_UNIX)
         self._socket.connect(str(path))
         self._lines = self._socket.makefile("r", encoding="utf-8")
+        self._lock = threading.Lock()
         self._answer()
         self("qmp_capabilities")
 
     def __call__(self, command: str, arguments: Optional[Mapping[str, Any]] = None) -> Any:
         """Run a command and return its value."""
         request = {"execute": command, "arguments": dict(arguments or {})}
-        self._socket.sendall(json.dumps(request).encode() + b"\n")
-        answer = self._answer()
+        with self._lock:
+            self._socket.sendall(json.dumps(request).encode() + b"\n")
+            answer = self._answer()
         if "error" in answer:
             raise QmpError(f"{command} {dict(arguments or {})}: {answer['error'].get('desc')}")
         return answer.get("return")

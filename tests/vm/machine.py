@@ -16,7 +16,7 @@ from typing import IO, TYPE_CHECKING, Any, Optional, Union
 
 from ..harness.cache import Input, cached
 from ..harness.say import step
-from . import debian, qemu, slots
+from . import debian, firmware, qemu, slots
 from .command import Files, Hardware, command
 from .devices import Function, Servers, Slot, gpu
 from .links import Qmp, Ssh, free_port, wait_for
@@ -145,6 +145,9 @@ class Worker:
             # a file, never a pipe: QEMU writes thousands of harmless lines about vfio-user mappings
             self.process = subprocess.Popen(line, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
         wait_for("QEMU's control socket", self._connected, self.running)
+        if self.hardware.boot == "grub":
+            process = self.process
+            firmware.watch(self.files.serial, lambda: self.qmp("system_reset"), lambda: process.poll() is None)
 
     def _connected(self) -> bool:
         with contextlib.suppress(OSError):

@@ -46,14 +46,7 @@ def _built(name: str, module: Path, usual: str) -> Path:
 def _build(module: Path, out: Path) -> None:
     text = (module / "go.mod").read_text(encoding="utf-8")
     command = [str(golang.go()), "build", "-trimpath", "-ldflags", _link_flags(text), "-o", f"{out}/", *_tools(text)]
-    subprocess.run(command, cwd=module, env=_environment(), check=True)
-
-
-def _environment() -> dict[str, str]:
-    """A build takes nothing from the user's Go settings but the proxy: the sums in go.sum decide what is built."""
-    environment = dict(os.environ, CGO_ENABLED="0", GOFLAGS="-mod=readonly -buildvcs=false", GOWORK="off")
-    environment.setdefault("GOTOOLCHAIN", "auto")  # an older Go fetches the one that go.mod names
-    return environment
+    subprocess.run(command, cwd=module, env=golang.environment(), check=True)
 
 
 def _tools(go_mod: str) -> list[str]:

@@ -68,3 +68,10 @@ def ensure() -> Path:
             debian.install_from_backports(["golang-go"])
         command = go()
     return command
+
+
+def environment(*, cgo: bool = False) -> dict[str, str]:
+    """Return the environment of a build: it takes nothing from the user's Go settings but the proxy."""
+    made = dict(os.environ, CGO_ENABLED=str(int(cgo)), GOFLAGS="-mod=readonly -buildvcs=false", GOWORK="off")
+    made.setdefault("GOTOOLCHAIN", "auto")  # an older Go fetches the one that go.mod names
+    return made

@@ -82,6 +82,11 @@ class Ssh:
         line = ["ssh", *self._options, "-p", str(self.port), "root@127.0.0.1", command]
         return subprocess.run(line, input=fed, capture_output=True, check=False)
 
+    def start(self, command: str) -> subprocess.Popen[bytes]:
+        """Start a program there and return it, to be talked to by its standard input and output; whoever calls ends it."""
+        line = ["ssh", *self._options, "-p", str(self.port), "root@127.0.0.1", command]
+        return subprocess.Popen(line, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+
     def copy(self, source: str, target: str) -> None:
         """Copy a file or folder; one of the two starts with "worker:"."""
         ends = [end.replace("worker:", "root@127.0.0.1:", 1) if end.startswith("worker:") else end for end in (source, target)]

@@ -9,7 +9,7 @@ from . import debian
 
 PARTS = Path(__file__).resolve().parent / "image"
 # what the roles install on a node: there by default, for under emulation apt takes more than half a minute for them
-PREINSTALL = ("python3-grpcio", "python3-protobuf", "python3-lxml", "python3-pyudev")
+PREINSTALL = ("python3-grpcio", "python3-inotify", "python3-protobuf", "python3-lxml", "python3-pyudev")
 # with the mirror's lists of the day at hand, the first apt-get update inside the worker takes 10 s instead of 40
 KEEP_LISTS = "--skip=cleanup/apt/lists"
 

@@ -101,12 +101,16 @@ class FakeHost:
         return folder
 
     def bind(self, folder: Path, driver: str) -> None:
-        """Point the function's driver link to a driver, or take the link away."""
-        (folder / "driver").unlink(missing_ok=True)
+        """Point the function's driver link to a driver, and the driver's own link back; or take both away."""
+        before = folder / "driver"
+        if before.is_symlink():
+            (before / folder.name).unlink(missing_ok=True)
+            before.unlink()
         if driver:
             home = self.base / "sys/bus/pci/drivers" / driver
             home.mkdir(parents=True, exist_ok=True)
-            (folder / "driver").symlink_to(os.path.relpath(home, folder))
+            (home / folder.name).symlink_to(os.path.relpath(folder, home))
+            before.symlink_to(os.path.relpath(home, folder))
 
     def _join(self, folder: Path, address: str, group: str) -> None:
         home = self.base / "sys/kernel/iommu_groups" / group

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from ansible_collections.vfio.passthrough.plugins.module_utils.hostdev.device.declaration import Declaration, parse_declaration
 from ansible_collections.vfio.passthrough.plugins.module_utils.hostdev.device.faults import Fault
-from ansible_collections.vfio.passthrough.plugins.module_utils.hostdev.device.inventory import Inventory
-from ansible_collections.vfio.passthrough.plugins.module_utils.hostdev.kube.answers import Offer, allocate, device
-from ansible_collections.vfio.passthrough.plugins.module_utils.hostdev.kube.offers import read_offers, resources_of
+from ansible_collections.vfio.passthrough.plugins.module_utils.hostdev.device.inventory import Skipped
+from ansible_collections.vfio.passthrough.plugins.module_utils.hostdev.device.offer import Offer
+from ansible_collections.vfio.passthrough.plugins.module_utils.hostdev.kube.answers import allocate, device
+from ansible_collections.vfio.passthrough.plugins.module_utils.hostdev.kube.kinds import find, find_skipped
 from ansible_collections.vfio.passthrough.plugins.module_utils.hostdev.kube.options import PluginOptions
 from ansible_collections.vfio.passthrough.plugins.module_utils.hostdev.kube.plugin import socket_file
 from ansible_collections.vfio.passthrough.tests.cases.runner import Case, same
@@ -48,19 +49,19 @@ def _check(given: dict[str, Any], want: dict[str, Any]) -> None:
     except Fault as fault:
         _refused(fault, want)
         return
-    offers, inventory = _look(given, declaration)
+    offers, skipped = _look(given, declaration)
     same(
-        {"plugins": sorted(_plugins(declaration, offers), key=_resource)},
+        {"plugins": sorted(_plugins(offers), key=_resource)},
         {"plugins": sorted(map(_ordered, want.get("plugins", [])), key=_resource)},
     )
     if "skipped" in want:
-        _check_skipped(inventory, want["skipped"])
+        _check_skipped(skipped, want["skipped"])
 
 
 def _check_call(given: dict[str, Any], call: dict[str, Any], want: dict[str, Any]) -> None:
     try:
-        offers, _inventory = _look(given, parse_declaration(permitted=given["permittedHostDevices"]))
-        mine = {offer.unit.group: offer for offer in offers if offer.unit.resource == call["resource"]}
+        offers, _skipped = _look(given, parse_declaration(permitted=given["permittedHostDevices"]))
+        mine = {offer.id: offer for offer in offers if offer.resource == call["resource"]}
         made = allocate(call["resource"], call["containers"], mine, _GRANTS)
     except Fault as fault:
         _refused(fault, want)
@@ -71,13 +72,13 @@ def _check_call(given: dict[str, Any], call: dict[str, Any], want: dict[str, Any
     )
 
 
-def _look(given: dict[str, Any], declaration: Declaration) -> tuple[list[Offer], Inventory]:
+def _look(given: dict[str, Any], declaration: Declaration) -> tuple[tuple[Offer, ...], tuple[Skipped, ...]]:
     with tempfile.TemporaryDirectory() as folder:
         host = FakeHost(Path(folder))
         host.node("vfio")
         for one in given.get("pci") or ():
             _add(host, one)
-        return read_offers(host.root, declaration)
+        return find(host.root, declaration).offers, find_skipped(host.root, declaration)
 
 
 def _add(host: FakeHost, one: dict[str, Any]) -> None:
@@ -99,21 +100,20 @@ def _add(host: FakeHost, one: dict[str, Any]) -> None:
         host.node(one["iommu_group"])
 
 
-def _plugins(declaration: Declaration, offers: list[Offer]) -> list[dict[str, Any]]:
+def _plugins(offers: Sequence[Offer]) -> list[dict[str, Any]]:
     made = []
-    for resource in resources_of(declaration):
-        mine = [offer for offer in offers if offer.unit.resource == resource]
+    for resource in dict.fromkeys(offer.resource for offer in offers):
+        mine = [offer for offer in offers if offer.resource == resource]
         folder = Path(PluginOptions().plugin_folder)
-        if mine:
-            made.append(
-                {
-                    "kind": "pci",
-                    "resource": resource,
-                    "socket": str(folder / socket_file(folder, resource)),
-                    "devices": [_device(offer) for offer in mine],
-                    "id_to_address": {offer.unit.group: str(offer.unit.primary.address) for offer in mine},
-                }
-            )
+        made.append(
+            {
+                "kind": mine[0].kind,
+                "resource": resource,
+                "socket": str(folder / socket_file(folder, resource)),
+                "devices": [_device(offer) for offer in mine],
+                "id_to_address": {offer.id: offer.name for offer in mine},
+            }
+        )
     return [_ordered(one) for one in made]
 
 
@@ -137,10 +137,10 @@ def _response(answer: Mapping[str, Any]) -> dict[str, Any]:
     return {"envs": dict(answer.get("envs") or {}), "devices": sorted(nodes), "mounts": mounts}
 
 
-def _check_skipped(inventory: Inventory, want: list[dict[str, str]]) -> None:
-    got = [{"address": str(one.address), "reason": one.reason} for one in inventory.skipped]
+def _check_skipped(skipped: Sequence[Skipped], want: list[dict[str, str]]) -> None:
+    got = [{"address": str(one.address), "reason": one.reason} for one in skipped]
     same(got, [{"address": one["address"], "reason": one["reason"]} for one in want])
-    for ours, theirs in zip(inventory.skipped, want):
+    for ours, theirs in zip(skipped, want):
         missing = [word for word in theirs.get("detail", "").split() if word not in ours.detail]
         same(missing and f"{ours.detail} has no {missing}", [])
 

@@ -19,6 +19,7 @@ from .names import variable
 VERSION = 1
 FOLDER = "/run/vfio-passthrough/grant"
 SOCKET = "grant.sock"
+SHARED = "all"
 LONGEST_LINE = 65536
 LONGEST_REQUEST = 4096
 _LONGEST_PATH = 107  # struct sockaddr_un holds 108 bytes, one of them the end mark
@@ -101,6 +102,11 @@ def unit_folder(resource: str, unit: str, base: str = FOLDER) -> str:
     if len(f"{base}/{parts[0]}/{parts[1]}/{SOCKET}".encode()) > _LONGEST_PATH:
         parts = [hashlib.sha256(part.encode()).hexdigest()[:16] for part in parts]
     return f"{base}/{parts[0]}/{parts[1]}"
+
+
+def place_folder(resource: str, unit: str, base: str = FOLDER, *, shared: bool = False) -> str:
+    """Return the folder of a unit's grant; shared: all units of the resource are one node, and have one folder."""
+    return unit_folder(resource, SHARED if shared else unit, base)
 
 
 def _line(fields: dict[str, Any]) -> bytes:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Optional
+from typing import Any, Optional, Union
 
 from .address import Address
 from .declaration import ALL, Entry
@@ -21,7 +21,7 @@ class Unit:
 
     primary: the lowest selected function, whose address is the unit's value. selected: further selected members.
     companions: the primary's companions, wherever they are grouped; with functions "all" they go to the guest too.
-    blockers: group members on a driver of the host; the unit is unhealthy while there are any.
+    members: all of the group, in address order. blockers: those on a driver of the host; the unit is unhealthy while there are any.
     """
 
     resource: str
@@ -31,6 +31,18 @@ class Unit:
     companions: tuple[Function, ...] = ()
     blockers: tuple[Function, ...] = ()
     functions: str = "primary"
+    members: tuple[Function, ...] = ()
+
+    @property
+    def endpoints(self) -> tuple[Function, ...]:
+        """Return the members that VFIO counts."""
+        return Group(self.group, self.members).endpoints
+
+    @property
+    def trouble(self) -> str:
+        """Return why the unit is unhealthy as far as the kernel's tables tell; empty when it is not."""
+        held = ", ".join(f"{one.address} {one.driver}" for one in self.blockers)
+        return f"IOMMU group {self.group} is not viable: held by drivers of the host: {held}" if held else ""
 
     @property
     def health(self) -> str:
@@ -55,9 +67,12 @@ class Unit:
 
 @dataclass(frozen=True)
 class Skipped:
-    """A function that the declaration means and that is not advertised as healthy, with the reason."""
+    """A device that the declaration means and that is not advertised as healthy, with the reason.
 
-    address: Address
+    address: of a PCI function; of other kinds the name that people know (uuid, port, node).
+    """
+
+    address: Union[Address, str]
     resource: str
     reason: str
     detail: str
@@ -109,7 +124,7 @@ def decide(
     chosen: dict[str, tuple[Entry, list[Function]]] = {}
     skipped: dict[Address, Skipped] = {}
     for entry, function in matches:
-        reason = _unusable(function)
+        reason = unusable(function)
         holder = chosen.setdefault(function.iommu_group, (entry, [])) if not reason else None
         if holder is None or reason:
             skipped.setdefault(function.address, Skipped(function.address, entry.resource, *(reason or ("", "", ""))))
@@ -132,10 +147,11 @@ def _unit(
     primary, *others = sorted(members, key=lambda one: one.address)
     group = groups.get(number, Group(number, tuple(members)))
     blockers = tuple(member for member in group.endpoints if member.blocks_group)
-    return Unit(entry.resource, number, primary, tuple(others), tuple(companions.get(primary.address, ())), blockers, entry.functions)
+    attached = tuple(companions.get(primary.address, ()))
+    return Unit(entry.resource, number, primary, tuple(others), attached, blockers, entry.functions, group.members)
 
 
-def _unusable(function: Function) -> Optional[tuple[str, str, str]]:
+def unusable(function: Function) -> Optional[tuple[str, str, str]]:
     """Return why the function cannot be given away as it is: reason, detail, hint; None when it can."""
     site = "run site.yml to bind it"
     if not function.is_usable:
@@ -161,8 +177,5 @@ def _shares(entry: Entry, function: Function, other: Entry) -> Skipped:
 
 
 def _not_viable(unit: Unit) -> Skipped:
-    held = ", ".join(f"{one.address} {one.driver}" for one in unit.blockers)
-    detail = f"IOMMU group {unit.group} is not viable: held by drivers of the host: {held}"
-    return Skipped(
-        unit.primary.address, unit.resource, GROUP_NOT_VIABLE, detail, "run site.yml: companions move with the selected function"
-    )
+    hint = "run site.yml: companions move with the selected function"
+    return Skipped(unit.primary.address, unit.resource, GROUP_NOT_VIABLE, unit.trouble, hint)

@@ -9,11 +9,11 @@ from typing import Any, Optional, Protocol
 
 from .address import Address
 from .faults import Refused
+from .mdev import type_key
 from .pci import Function
 
 _ID = re.compile(r"([0-9a-f]{4}):([0-9a-f]{4})")
 _CLASS = re.compile(r"[0-9a-f]{2}|[0-9a-f]{4}|[0-9a-f]{6}")
-_LATER = ("usb", "mdev_type", "vgpu_type")
 
 
 class Facts(Protocol):
@@ -28,13 +28,16 @@ class Facts(Protocol):
     def native_driver_of(self, function: Function) -> str:
         """Return the driver recorded before binding, else the bound host driver, else what the modalias would load."""
 
+    def vgpu_types_of(self, function: Function) -> tuple[str, ...]:
+        """Return the number and, where it is told, the name of a virtual function's vGPU profile; none without a profile."""
+
 
 @dataclass(frozen=True)
 class Selector:
     """One map of keys, all of which a function has to match.
 
     id: "10de:2684", lower case. class_code: two, four or six hex digits, compared from the left.
-    driver: the native driver, never the VFIO one.
+    driver: the native driver, never the VFIO one. vgpu_type: number or name of the profile of an NVIDIA virtual function.
     """
 
     id: str = ""
@@ -44,6 +47,7 @@ class Selector:
     serial: str = ""
     numa_node: Optional[int] = None
     driver: str = ""
+    vgpu_type: str = ""
 
     def may_match(self, address: str, id_text: str, class_code: str) -> bool:
         """Return False when these three cheap facts already rule the function out."""
@@ -61,6 +65,7 @@ class Selector:
             and (not self.slot or self.slot == facts.slot_of(function.address))
             and (not self.serial or self.serial.lower() == facts.serial_of(function).lower())
             and (not self.driver or self.driver == facts.native_driver_of(function))
+            and (not self.vgpu_type or type_key(self.vgpu_type) in map(type_key, facts.vgpu_types_of(function)))
         )
 
     def __str__(self) -> str:
@@ -104,8 +109,6 @@ def parse_selector(value: object, position: str) -> Selector:
     found: dict[str, Any] = {}
     for key, given in value.items():
         place = f"{position}.{key}"
-        if key in _LATER:
-            raise refuse(place, given, "this version serves PCI functions only")
         reader = _KEYS.get(str(key))
         if reader is None:
             raise refuse(place, given, f"unknown key; known are {', '.join(_KEYS)}")
@@ -136,6 +139,11 @@ def _parse_node(value: object, position: str) -> int:
     return int(text)
 
 
+def _parse_vgpu(value: object, position: str) -> str:
+    # the kernel's own word for a profile is a number
+    return text_of(str(value) if isinstance(value, int) and not isinstance(value, bool) else value, position)
+
+
 _KEYS = {
     "id": ("id", parse_id),
     "address": ("address", _parse_address),
@@ -144,4 +152,5 @@ _KEYS = {
     "serial": ("serial", text_of),
     "numa_node": ("numa_node", _parse_node),
     "driver": ("driver", text_of),
+    "vgpu_type": ("vgpu_type", _parse_vgpu),
 }

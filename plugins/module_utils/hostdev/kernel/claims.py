@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Optional
 
 from ..device.address import Address
-from ..device.declaration import Declaration, Entry
+from ..device.declaration import PCI, Declaration, Entry
 from ..device.pci import Function
 from ..device.selector import Facts
 from ..root import Root
@@ -72,9 +72,9 @@ def read_claims(root: Root, declaration: Declaration, facts: Optional[Facts] = N
 
 
 def unmatched(root: Root, declaration: Declaration, facts: Optional[Facts] = None) -> tuple[Entry, ...]:
-    """Return the entries that no function of this machine matches."""
+    """Return the entries for PCI that no function of this machine matches."""
     found = {id(entry) for entry, _function in find(root, declaration, facts)}
-    return tuple(entry for entry in declaration.served if id(entry) not in found)
+    return tuple(entry for entry in declaration.of(PCI).served if id(entry) not in found)
 
 
 def _claim(root: Root, matches: Sequence[tuple[Entry, Function]]) -> Claim:

@@ -8,7 +8,7 @@ from functools import lru_cache
 
 from ..device.address import Address
 from ..device.pci import Function
-from ..root import Root, entries, read_text
+from ..root import Root, entries, read_link_name, read_text
 from .pci import DEVICES
 
 Recorded = Mapping[str, Mapping[str, str]]
@@ -49,6 +49,31 @@ class MachineFacts:
         done = self._root.run(["modprobe", "--resolve-alias", function.modalias]) if function.modalias else None
         names = done.out.split() if done and done.code == 0 else []
         return next((name for name in names if "vfio" not in name), "")
+
+    def vgpu_types_of(self, function: Function) -> tuple[str, ...]:
+        """Return the number of a virtual function's vGPU profile, and its name where the driver tells it.
+
+        `creatable_vgpu_types` lists "number : name"; once a profile is set it may be empty, and the parent's or a
+        sibling's list still tells (NVIDIA's vendor-specific VFIO framework).
+        """
+        if not function.holds_vgpu:
+            return ()
+        number = function.vgpu_type.strip()
+        siblings = [function.address, *self._virtual_functions(function)]
+        names = (name for address in siblings for known, name in self._profiles(address) if known == number)
+        return (number, *([name] if (name := next(names, "")) else []))
+
+    def _virtual_functions(self, function: Function) -> list[Address]:
+        if function.physfn is None:
+            return []
+        parent = self._root.at(DEVICES) / str(function.physfn)
+        links = [read_link_name(parent / name) for name in entries(parent) if name.startswith("virtfn")]
+        return [Address.parse(link) for link in links if link]
+
+    def _profiles(self, address: Address) -> list[tuple[str, str]]:
+        text = read_text(self._root.at(DEVICES) / str(address) / "nvidia" / "creatable_vgpu_types") or ""
+        pairs = (line.partition(":") for line in text.splitlines())
+        return [(number.strip(), name.strip()) for number, mark, name in pairs if mark]
 
     def _known(self, function: Function, key: str) -> str:
         known = self._recorded().get(str(function.address), {})

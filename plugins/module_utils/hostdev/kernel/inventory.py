@@ -7,15 +7,16 @@ from collections.abc import Iterable
 from functools import partial
 
 from ..device.address import Address
-from ..device.declaration import Declaration, Entry
+from ..device.declaration import ALL, Declaration, Entry
 from ..device.faults import Fault
 from ..device.inventory import Inventory, decide
 from ..device.pci import Function, Group
 from ..device.selector import Facts
 from ..root import Root
 from .facts import MachineFacts, Recorded
-from .pci import read_function, read_group, scan, slot_of
+from .pci import read_function, read_group, read_slot, scan, slot_of
 from .record import read_record
+from .vfio import bound_functions, read_bound, read_group_of
 
 log = logging.getLogger(__name__)
 
@@ -81,6 +82,27 @@ def read_inventory(root: Root, declaration: Declaration, facts: Facts | None = N
     matches = machine.matching(declaration, facts or node_facts(root))
     functions = [function for _entry, function in matches]
     return decide(matches, machine.groups(functions), {one.address: machine.companions(one) for one in functions})
+
+
+def read_units(root: Root, declaration: Declaration, facts: Facts | None = None) -> Inventory:
+    """Return what read_inventory does of functions that a guest can use, without a look at any other function.
+
+    Companions are there for entries with functions "all" alone, since no one else hands them out. Of the skipped functions
+    only those are told that are bound; why the others are no unit is read_inventory's to say.
+    """
+    known = facts or node_facts(root)
+    functions = {name: one for name, driver in bound_functions(root) if (one := read_bound(root, name, driver))}
+    ordered = sorted(functions.values(), key=lambda one: one.address)
+    matches = [
+        (entry, function)
+        for entry in declaration.served
+        for function in ordered
+        if any(selector.matches(function, known) for selector in entry.selectors)
+    ]
+    groups = {number: read_group_of(root, number, functions) for number in {one.iommu_group for _entry, one in matches} - {""}}
+    whole = [function for entry, function in matches if entry.functions == ALL]
+    companions = {target.address: [one for one in read_slot(root, target.address) if one.is_companion_of(target)] for target in whole}
+    return decide(matches, groups, companions)
 
 
 def find(root: Root, declaration: Declaration, facts: Facts | None = None) -> list[tuple[Entry, Function]]:

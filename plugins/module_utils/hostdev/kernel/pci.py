@@ -93,7 +93,7 @@ def read_function(root: Root, address: Address) -> Function:
         boot_vga=text("boot_vga") == "1",
         modalias=text("modalias") or told.get("MODALIAS", ""),
         physfn=_physfn(link("physfn")),
-        sriov_total=_total(text("sriov_totalvfs")) if "sriov_totalvfs" in present else None,
+        sriov_total=read_total(folder) if "sriov_totalvfs" in present else None,
         sriov_active=_number(text("sriov_numvfs")) or 0,
         vgpu_type=(read_text(f"{folder}/nvidia/current_vgpu_type") or "") if "nvidia" in present else "",
         reset_methods=tuple((text("reset_method") or "").split()),
@@ -122,6 +122,26 @@ def slot_of(address: Address) -> list[Address]:
     return [Address(address.domain, address.bus, address.slot, function) for function in range(8)]
 
 
+def read_total(folder: str) -> Optional[int]:
+    """Return how many virtual functions the function in a folder could have; None when it is no physical function."""
+    text = read_text(f"{folder}/sriov_totalvfs")
+    if text is None and not os.path.exists(f"{folder}/sriov_totalvfs"):
+        return None
+    # a physical function that does not tell how many it could have has at least one
+    number = _number(text)
+    return 1 if number is None else number
+
+
+def upstream_of(target: str) -> tuple[str, ...]:
+    """Return what stands above a device and the device itself, from the root bus down, of its link in a bus folder.
+
+    "../../../devices/pci0000:00/0000:00:01.0/0000:01:00.0" gives ("pci0000:00", "0000:00:01.0", "0000:01:00.0").
+    """
+    parts = target.split("/")
+    start = next((i for i, part in enumerate(parts) if part.startswith("pci") and ":" in part), len(parts))
+    return tuple(parts[start:])
+
+
 def _is_address(name: str) -> bool:
     # platform devices share the groups folder on arm64
     return name.count(":") == 2
@@ -138,12 +158,6 @@ def _override(text: Optional[str]) -> str:
 
 def _number(text: Optional[str]) -> Optional[int]:
     return int(text) if text and text.isdigit() else None
-
-
-def _total(text: Optional[str]) -> int:
-    # a physical function that does not tell how many it could have has at least one
-    number = _number(text)
-    return 1 if number is None else number
 
 
 def _physfn(name: str) -> Optional[Address]:

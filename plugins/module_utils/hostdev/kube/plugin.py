@@ -12,8 +12,8 @@ from typing import Any, Callable, Optional
 
 from ..device.faults import Fault, Unsupported
 from ..device.names import socket_name
+from ..device.offer import Offer
 from . import answers
-from .answers import Offer
 from .wire import DEVICE_PLUGIN, Messages, device_plugin
 
 try:
@@ -66,7 +66,7 @@ class Shelf:
     def put(self, offers: Sequence[Offer]) -> None:
         """Replace the units; streams send a list only when what the kubelet sees of it differs."""
         with self._changed:
-            self._offers = {offer.unit.group: offer for offer in offers}
+            self._offers = {offer.id: offer for offer in offers}
             devices = [answers.device(offer) for offer in self._offers.values()]
             if devices != self._devices:
                 self._devices = devices
@@ -97,7 +97,7 @@ class Server:
     """The gRPC server of one resource on one socket of the plugin folder.
 
     answer: called with the ids of each container request; Allocate asks the machine, not the last list.
-    streaming: called when a stream of the kubelet's begins or ends.
+    streaming: called when a stream of the kubelet's begins or ends. prefer: whether GetPreferredAllocation is offered.
     """
 
     def __init__(
@@ -107,6 +107,8 @@ class Server:
         shelf: Shelf,
         answer: Callable[[list[list[str]]], list[dict[str, Any]]],
         streaming: Callable[[], None],
+        *,
+        prefer: bool = True,
     ) -> None:
         """Prepare; nothing is bound before `start`. Unsupported without grpc."""
         require()
@@ -116,6 +118,7 @@ class Server:
         self._shelf = shelf
         self._answer = answer
         self._streaming = streaming
+        self._prefers = prefer
         self._messages: Messages = device_plugin()
         self._server: Any = None
         self._identity: Optional[Identity] = None
@@ -185,7 +188,7 @@ class Server:
         return grpc.method_handlers_generic_handler(f"{DEVICE_PLUGIN.package}.DevicePlugin", handlers)
 
     def _options(self, _request: Any, _context: Any) -> Any:
-        return self._messages["DevicePluginOptions"](get_preferred_allocation_available=True)
+        return self._messages["DevicePluginOptions"](get_preferred_allocation_available=self._prefers)
 
     def _list_and_watch(self, _request: Any, context: Any) -> Iterator[Any]:
         context.add_callback(self._shelf.wake)

@@ -25,8 +25,10 @@ _FIRST_PAUSE, _LONGEST_PAUSE = 0.5, 30.0
 _CHANNEL = [("grpc.default_authority", "localhost"), ("grpc.enable_http_proxy", 0), ("grpc.enable_retries", 0)]
 
 
-def register(kubelet: Path, endpoint: str, resource: str) -> None:
+def register(kubelet: Path, endpoint: str, resource: str, prefer: bool = True) -> None:
     """Call Register once over a channel of its own; Fault with the kubelet's answer.
+
+    prefer: the same as the server's own answer about GetPreferredAllocation.
 
     The server has to be serving already: the kubelet dials back before it answers.
     """
@@ -37,7 +39,7 @@ def register(kubelet: Path, endpoint: str, resource: str) -> None:
         version=DEVICE_PLUGIN.package,
         endpoint=endpoint,
         resource_name=resource,
-        options={"pre_start_required": False, "get_preferred_allocation_available": True},
+        options={"pre_start_required": False, "get_preferred_allocation_available": prefer},
     )
     with grpc.insecure_channel(f"unix:{kubelet}", options=_CHANNEL) as channel:
         call: Any = channel.unary_unary(DEVICE_PLUGIN.path("Registration", "Register"), messages.encoder(), messages.decoder("Empty"))
@@ -55,13 +57,20 @@ class Registrar:
     """
 
     def __init__(
-        self, resource: str, kubelet: Path, make: Callable[[], Server], register_with: Callable[[Path, str, str], None] = register
+        self,
+        resource: str,
+        kubelet: Path,
+        make: Callable[[], Server],
+        register_with: Callable[[Path, str, str, bool], None] = register,
+        *,
+        prefer: bool = True,
     ) -> None:
         """Begin unserved and unregistered."""
         self.resource = resource
         self._kubelet = kubelet
         self._make = make
         self._register = register_with
+        self._prefer = prefer
         self._server: Optional[Server] = None
         self._known: Optional[Identity] = None
         self._pause = _FIRST_PAUSE
@@ -108,7 +117,7 @@ class Registrar:
                 server = self._make()
                 server.start()
                 self._server = server
-            self._register(self._kubelet, self._server.endpoint, self.resource)
+            self._register(self._kubelet, self._server.endpoint, self.resource, self._prefer)
         except (Fault, OSError) as fault:
             self._known = None
             self._say(f"{self.resource}: {fault}")

@@ -2,35 +2,45 @@
 
 from __future__ import annotations
 
-import json
 import logging
 import os
 import signal
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
-from typing import Any, Callable, Dict, List, Optional
+from typing import Any, Callable, Optional
 
-from ..device.declaration import Declaration
+from ..device.declaration import Declaration, Entry
 from ..device.faults import Fault
-from ..device.inventory import Inventory
+from ..device.inventory import Skipped
+from ..device.offer import Offer
 from ..root import Root, remove_file, write_file
 from . import answers
-from .answers import Offer
-from .grant import GrantServer
+from .allocation import Allocator
+from .grant import GrantServer, Place
+from .kinds import KINDS, find, find_skipped
 from .notify import notify
-from .offers import changes, read_offers, resources_of, state_dict
 from .options import PluginOptions, load_declaration
 from .plugin import Server, Shelf, require
 from .registration import Registrar
-from .watch import FolderWatch, Waker, watch_devices
+from .roster import changes, merge
+from .state import state_text
+from .watch import DEVICE, MERGE_SECONDS, FolderWatch, Waker, watch_devices
 
 log = logging.getLogger(__name__)
 
+# after a look that changed nothing: a burst of events costs at most so many looks
+_REST_SECONDS = 0.02
+# the reasons of what is skipped take a look at the whole machine, which waits until the kubelet has its list
+_EXPLAIN_SECONDS = 1.0
+SERVED_BY_KUBEVIRT = "served-by-kubevirt"
+
 
 class Service:
-    """All resources of one declaration; `refresh` looks at everything once, `run` does it for ever."""
+    """All resources of one declaration; `refresh` looks at what is offered once, `run` does it for ever."""
 
     def __init__(self, root: Root, options: PluginOptions, load: Callable[[str], Declaration] = load_declaration) -> None:
         """Read the declaration; raises its faults, as there is nothing to serve without it."""
@@ -42,9 +52,12 @@ class Service:
         self._declaration = load(options.config)
         self._shelves: dict[str, Shelf] = {}
         self._registrars: dict[str, Registrar] = {}
-        self._offers: list[Offer] = []
-        self._inventory = Inventory()
+        self._offers: tuple[Offer, ...] = ()
+        self._skipped: tuple[Skipped, ...] = ()
+        self._explain_at: Optional[float] = 0.0
+        self._changed = False
         self._written = ""
+        self._said = ""
         self._grants = GrantServer(root, options.grants)
         self.waker = Waker()
 
@@ -52,26 +65,32 @@ class Service:
         """Take the configuration file as it is now; the former declaration stays when the file is wrong or gone."""
         self._config = _stamp(self._options.config)
         try:
-            self._declaration = self._load(self._options.config)
+            declaration = self._load(self._options.config)
             log.info("read %s again", self._options.config)
         except Fault as fault:
             log.error("%s; the former declaration stays", fault.text())  # noqa: TRY400
+        else:
+            if declaration != self._declaration:
+                # what an earlier declaration meant is not missing from this one
+                self._offers = tuple(offer for offer in self._offers if not offer.trouble)
+            self._declaration = declaration
+        self._explain_at = 0.0
         self.waker.set()
 
     def refresh(self) -> Optional[float]:
         """Look, tell the kubelet what changed, register what is not; return the seconds until something is due, None for none."""
         before = self._offers
-        try:
-            found, self._inventory = read_offers(self._root, self._declaration)
-            # the folders come first: from the moment a unit is offered its mount has to exist
-            self._offers = self._grants.serve(found)
-        except (Fault, OSError) as fault:
-            log.error("%s; the last state stays", fault)  # noqa: TRY400
+        self._offers = self._granted(self._look())
         self._compose()
-        for line in changes(before, self._offers):
+        lines = changes(before, self._offers)
+        self._changed = bool(lines)
+        for line in lines:
             log.info("%s", line)
         now = time.monotonic()
         due = [wait for wait in (one.step(now) for one in self._registrars.values()) if wait is not None]
+        if lines:
+            self._explain_at = min(self._explain_at or now + _EXPLAIN_SECONDS, now + _EXPLAIN_SECONDS)
+        due += self._explain(now)
         self._write_state()
         return min(due) if due else None
 
@@ -82,14 +101,16 @@ class Service:
         """
         options = self._options
         release = os.path.realpath(options.release)
-        watched = [self._root.dev("vfio"), *(Path(place) for place in (options.plugin_folder, os.path.dirname(options.config)))]
-        folders = FolderWatch([*watched, Path(options.release).parent], self.waker)
+        config, link = Path(options.config), Path(options.release)
+        # of the kubelet's folder sockets only: it writes its checkpoint there at every allocation
+        watched = {self._root.dev("vfio"): "*", Path(options.plugin_folder): "*.sock", config.parent: config.name, link.parent: link.name}
+        folders = FolderWatch(watched, self.waker)
         watch_devices(self.waker)
         longest = min(folders.longest_wait, options.check_seconds)
         told = False
         while not stopping():
             looked = time.monotonic()
-            folders.arm()
+            folders.arm(self._nodes())
             if os.path.realpath(options.release) != release:
                 log.info("%s points to another release: ending, to be started from there", options.release)
                 break
@@ -99,7 +120,10 @@ class Service:
             if not told:
                 told = True
                 notify("READY=1")
-            self.waker.wait(min(longest, due if due is not None else longest), looked)
+            rest = MERGE_SECONDS if self._changed else _REST_SECONDS
+            if DEVICE in self.waker.wait(min(longest, due if due is not None else longest), looked + rest):
+                # a declared device may have come, or be skipped for another reason now
+                self._explain_at = self._explain_at or time.monotonic() + _EXPLAIN_SECONDS
         notify("STOPPING=1")
 
     def stop(self) -> None:
@@ -110,32 +134,101 @@ class Service:
         self._grants.stop()
         remove_file(self._options.state)
 
+    def _look(self) -> tuple[Offer, ...]:
+        """Return the units as they are now; what cannot be read leaves the last ones, and is told once."""
+        declaration = self._mine()
+        kinds = {(entry.resource, entry.kind) for entry in declaration.served}
+        try:
+            found = find(self._root, declaration, self._offers)
+        except (Fault, OSError) as fault:
+            if str(fault) != self._said:
+                log.error("%s; the last state stays", fault)  # noqa: TRY400
+            self._said = str(fault)
+            return self._offers
+        self._said = ""
+        return merge(self._root, self._offers, found, lambda resource, kind: (resource, kind) in kinds)
+
+    def _mine(self) -> Declaration:
+        """Return the declaration without what KubeVirt's virt-handler serves on this node (design decision 15)."""
+        return Declaration(tuple(entry for entry in self._declaration.served if not self._kubevirts(entry)))
+
+    def _kubevirts(self, entry: Entry) -> bool:
+        domain, _slash, name = entry.resource.partition("/")
+        return domain == "devices.kubevirt.io" and (Path(self._options.plugin_folder) / f"kubevirt-{name}.sock").exists()
+
+    def _granted(self, offers: tuple[Offer, ...]) -> tuple[Offer, ...]:
+        """Make the units' grant folders, before the units are offered: from then on their mounts have to exist."""
+        failed = self._grants.serve(list({place.folder: place for place in map(self._place, offers)}.values()))
+        if not failed:
+            return offers
+        return tuple(replace(offer, trouble=failed[folder]) if (folder := self._folder(offer)) in failed else offer for offer in offers)
+
+    def _place(self, offer: Offer) -> Place:
+        kind = KINDS[offer.kind]
+        unit = offer.name if kind.one_place else offer.id
+        return Place(offer.resource, unit, self._folder(offer), offer.required, offer.optional, kind.vfio)
+
+    def _folder(self, offer: Offer) -> str:
+        return answers.folder_of(offer, self._options.grants)
+
+    def _nodes(self) -> list[Path]:
+        """Return the device nodes whose coming and going matters, of what is declared and of what is offered."""
+        declared = [entry.node.path for entry in self._declaration.served if entry.node]
+        return [self._root.at(node) for node in dict.fromkeys([*declared, *(node for one in self._offers for node in one.required)])]
+
     def _compose(self) -> None:
-        wanted = resources_of(self._declaration)
+        wanted = {entry.resource: entry.kind for entry in self._mine().served}
         for resource in [one for one in self._registrars if one not in wanted]:
-            log.info("%s: no longer declared", resource)
+            log.info("%s: no longer served", resource)
             # an empty list first: the kubelet keeps the last list of a stream that merely ends
             self._shelves.pop(resource).put([])
             self._registrars.pop(resource).stop()
-        for resource in wanted:
+        for resource, kind in wanted.items():
             shelf = self._shelves.setdefault(resource, Shelf())
-            shelf.put([offer for offer in self._offers if offer.unit.resource == resource])
+            shelf.put([offer for offer in self._offers if offer.resource == resource])
             if resource not in self._registrars:
-                self._registrars[resource] = Registrar(resource, self._options.kubelet, self._maker(resource, shelf))
+                prefers = KINDS[kind].prefers
+                self._registrars[resource] = Registrar(
+                    resource, self._options.kubelet, partial(self._server, resource, shelf, prefers), prefer=prefers
+                )
 
-    def _maker(self, resource: str, shelf: Shelf) -> Callable[[], Server]:
-        def answer(requests: List[List[str]]) -> List[Dict[str, Any]]:
-            offers, _inventory = read_offers(self._root, self._declaration)
-            mine = {offer.unit.group: offer for offer in offers if offer.unit.resource == resource}
-            made = answers.allocate(resource, requests, mine, self._options.grants, self._options.host_prefix)
-            log.info("%s: allocated %s", resource, " ".join(",".join(ids) for ids in requests))
-            return made
+    def _server(self, resource: str, shelf: Shelf, prefers: bool) -> Server:
+        grants, prefix = self._options.grants, self._options.host_prefix
 
-        return lambda: Server(resource, Path(self._options.plugin_folder), shelf, answer, self.waker.set)
+        def look() -> dict[str, Offer]:
+            self.waker.set()
+            return {offer.id: offer for offer in find(self._root, self._mine(), self._offers).offers if offer.resource == resource}
+
+        allocator = Allocator(
+            self._root, resource, shelf.offers, look, lambda ids, offers: answers.container_answer(resource, ids, offers, grants, prefix)
+        )
+        return Server(resource, Path(self._options.plugin_folder), shelf, allocator, self.waker.set, prefer=prefers)
+
+    def _explain(self, now: float) -> list[float]:
+        """Find the reasons of what is skipped when that is due; return the seconds until it is, none when it is not."""
+        if self._explain_at is None:
+            return []
+        if now < self._explain_at or (not all(one.registered for one in self._registrars.values()) and now < self._explain_at + 10):
+            return [max(self._explain_at - now, _REST_SECONDS)]
+        self._explain_at = None
+        before = dict.fromkeys(self._skipped)
+        try:
+            self._skipped = (*find_skipped(self._root, self._mine()), *self._left_to_kubevirt())
+        except (Fault, OSError) as fault:
+            log.error("%s; the last reasons stay", fault)  # noqa: TRY400
+        for one in self._skipped:
+            if one not in before:
+                log.info("%s (%s): not offered: %s", one.address, one.resource, one.detail)
+        return []
+
+    def _left_to_kubevirt(self) -> list[Skipped]:
+        detail, hint = "KubeVirt's virt-handler serves this resource on this node", "take the entry out of the declaration"
+        left = [entry for entry in self._declaration.served if self._kubevirts(entry)]
+        return [Skipped(" or ".join(entry.wanted), entry.resource, SERVED_BY_KUBEVIRT, detail, hint) for entry in left]
 
     def _write_state(self) -> None:
         served = [{"resource": one.resource, "socket": one.socket, "registered": one.registered} for one in self._registrars.values()]
-        text = json.dumps(state_dict(self._offers, self._inventory, served, self._options.grants), indent=1) + "\n"
+        text = state_text(self._offers, self._skipped, served, self._options.grants)
         if text != self._written:
             write_file(self._options.state, text)
             self._written = text
@@ -183,7 +276,7 @@ def _signals(service: Service) -> Iterator[Callable[[], bool]]:
             service.reload()
         return bool(ended)
 
-    before = {number: signal.signal(number, end) for number in (signal.SIGTERM, signal.SIGINT)}
+    before: dict[int, Any] = {number: signal.signal(number, end) for number in (signal.SIGTERM, signal.SIGINT)}
     before[signal.SIGHUP] = signal.signal(signal.SIGHUP, again)
     try:
         yield stopping

@@ -10,8 +10,9 @@ import os
 import select
 import threading
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
+from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any, Optional
 
@@ -32,42 +33,47 @@ except ImportError:
 log = logging.getLogger(__name__)
 
 MERGE_SECONDS = 0.25
+# what woke: a file's coming or going, or the kernel's word about a device
+FILE, DEVICE = b"f", b"d"
 _LOOK_WITHOUT_EVENTS = 1.0
 _BLOCK = 3600
+_SUBSYSTEMS = ("pci", "vfio", "vfio-dev", "mdev", "usb", "misc")
 
 
 class Waker:
-    """What many may set and one waits for; what is set within MERGE_SECONDS of the last look is one wake."""
+    """What many may set and one waits for; what is set before the one who waits may go on is one wake."""
 
     def __init__(self) -> None:
         """Begin unset. A pipe, since signal handlers set it too: they must never wait for a lock."""
         self._read, self._write = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
 
-    def set(self) -> None:
+    def set(self, kind: bytes = FILE) -> None:
         """Wake the one who waits."""
         with suppress(BlockingIOError):
-            os.write(self._write, b".")
+            os.write(self._write, kind)
 
-    def wait(self, seconds: float, last: float) -> None:
-        """Return when set or after so many seconds, yet not sooner than MERGE_SECONDS after the monotonic time `last`."""
+    def wait(self, seconds: float, earliest: float) -> bytes:
+        """Return when set or after so many seconds, yet not before the monotonic time `earliest`; the kinds that it was set with."""
         select.select([self._read], [], [], seconds)
-        rest = last + MERGE_SECONDS - time.monotonic()
+        rest = earliest - time.monotonic()
         if rest > 0:
             time.sleep(rest)
+        told = b""
         with suppress(BlockingIOError):
-            while os.read(self._read, 4096):
-                pass
+            while part := os.read(self._read, 4096):
+                told += part
+        return told
 
 
 class FolderWatch:
-    """Wakes on every name that comes to or leaves some folders; folders may be absent, come back or be replaced."""
+    """Wakes on names that come to, leave, or are written in some folders; folders may be absent, come back or be replaced."""
 
-    def __init__(self, folders: Iterable[Path], waker: Waker) -> None:
-        """Watch the folders and their parents, in which they come back."""
-        listed = list(folders)
-        self._folders = list(dict.fromkeys([*listed, *(folder.parent for folder in listed)]))
-        self._whole = {str(folder) for folder in listed}
-        self._names = {(str(folder.parent), folder.name) for folder in listed}
+    def __init__(self, folders: Mapping[Path, str], waker: Waker) -> None:
+        """Watch folders for the names of a pattern (fnmatch), and their parents, in which they come back."""
+        self._patterns = {str(folder): pattern for folder, pattern in folders.items()}
+        self._names = {(str(folder.parent), folder.name) for folder in folders}
+        self._folders = list(dict.fromkeys([*folders, *(folder.parent for folder in folders)]))
+        self._nodes: frozenset[tuple[str, str]] = frozenset()
         self._armed: dict[Path, Optional[Identity]] = {}
         self._lock = threading.Lock()
         self._waker = waker
@@ -84,12 +90,13 @@ class FolderWatch:
         """Return after how many seconds to look without an event."""
         return _LOOK_WITHOUT_EVENTS if self._adapter is None else float("inf")
 
-    def arm(self) -> None:
-        """Watch what appeared or was replaced since the last call."""
+    def arm(self, nodes: Iterable[Path] = ()) -> None:
+        """Watch what appeared or was replaced since the last call. nodes: device nodes to wake for, wherever they are."""
         if self._adapter is None:
             return
+        self._nodes = frozenset((str(node.parent), node.name) for node in nodes)
         with self._lock:
-            for folder in self._folders:
+            for folder in dict.fromkeys([*self._folders, *(Path(folder) for folder, _name in self._nodes)]):
                 now = identity(folder)
                 if now == self._armed.get(folder):
                     continue
@@ -99,7 +106,7 @@ class FolderWatch:
     def _add(self, folder: Path) -> bool:
         kinds = inotify.constants
         mask = kinds.IN_CREATE | kinds.IN_DELETE | kinds.IN_MOVED_FROM | kinds.IN_MOVED_TO | kinds.IN_DELETE_SELF | kinds.IN_MOVE_SELF
-        if str(folder) in self._whole:
+        if str(folder) in self._patterns:
             # a file may be written in place; of the parents, such as /dev, that would be too much to hear
             mask |= kinds.IN_CLOSE_WRITE
         try:
@@ -117,6 +124,11 @@ class FolderWatch:
             # the kernel dropped the watch with the folder; the library has dropped its own record by now
             log.debug("the watch of %s had gone with it", folder)
 
+    def _concerns(self, folder: str, name: str) -> bool:
+        # a parent tells of much else: /dev of every terminal, the kubelet's folder of every checkpoint
+        known = self._patterns.get(folder)
+        return (known is not None and fnmatch(name, known)) or (folder, name) in self._names or (folder, name) in self._nodes
+
     def _follow(self) -> None:
         while True:
             for _header, kinds, folder, name in self._adapter.event_gen(yield_nones=False):
@@ -124,8 +136,7 @@ class FolderWatch:
                     # its successor may have the very inode: forget it here, or it would pass for watched
                     with self._lock:
                         self._forget(Path(folder))
-                # a parent tells of much else: /dev of every terminal
-                if folder in self._whole or not name or (folder, name) in self._names:
+                if not name or self._concerns(folder, name):
                     self._waker.set()
             # a full queue or an unmount ends the library's loop: look, and go on
             self._waker.set()
@@ -133,13 +144,13 @@ class FolderWatch:
 
 
 def watch_devices(waker: Waker) -> bool:
-    """Wake on each kernel event of a PCI or VFIO device (bound, unbound, added, removed); return whether that is possible."""
+    """Wake on each kernel event of a device that may be served (bound, unbound, added, removed); return whether that is possible."""
     if pyudev is None:
         log.warning("no pyudev: a change of a driver is seen at the next slow check; install python3-pyudev")
         return False
     try:
         monitor = pyudev.Monitor.from_netlink(pyudev.Context(), source="kernel")
-        for subsystem in ("pci", "vfio", "vfio-dev"):
+        for subsystem in _SUBSYSTEMS:
             monitor.filter_by(subsystem)
         monitor.start()
     except (OSError, ImportError) as error:
@@ -152,4 +163,4 @@ def watch_devices(waker: Waker) -> bool:
 def _follow_devices(monitor: Any, waker: Waker) -> None:
     while True:
         if monitor.poll(timeout=None) is not None:
-            waker.set()
+            waker.set(DEVICE)

@@ -1,28 +1,28 @@
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
-from ansible_collections.vfio.passthrough.plugins.module_utils.hostdev.device.address import Address
 from ansible_collections.vfio.passthrough.plugins.module_utils.hostdev.device.faults import Absent, Fault, Refused
-from ansible_collections.vfio.passthrough.plugins.module_utils.hostdev.device.inventory import Unit
-from ansible_collections.vfio.passthrough.plugins.module_utils.hostdev.device.pci import Function
+from ansible_collections.vfio.passthrough.plugins.module_utils.hostdev.device.offer import Offer
 from ansible_collections.vfio.passthrough.plugins.module_utils.hostdev.kube import answers
-from ansible_collections.vfio.passthrough.plugins.module_utils.hostdev.kube.answers import Offer
 
 RESOURCE = "example.com/gpu"
 
 
-def function(address: str, driver: str = "vfio-pci", numa: int | None = 0, class_code: str = "030000") -> Function:
-    return Function(Address.parse(address), "10de", "2684", class_code, driver=driver, numa_node=numa)
-
-
-def offer(group: str, address: str, *, numa: int | None = 0, missing: tuple[str, ...] = (), functions: str = "primary") -> Offer:
-    audio = function(address[:-1] + "1", class_code="040300")
-    unit = Unit(RESOURCE, group, function(address, numa=numa), companions=(audio,), functions=functions)
-    return Offer(unit, answers.group_nodes(unit), missing)
+def offer(
+    id: str, address: str, *, numa: int | None = 0, missing: bool = False, companions: tuple[str, ...] = (), trouble: str = "", **more: Any
+) -> Offer:
+    node = f"/dev/vfio/{id}"
+    card = address.rpartition(".")[0]
+    present = () if missing else (node,)
+    return Offer(
+        "pci", RESOURCE, id, address, (address,), companions, (node,), present=present, numa_node=numa, card=card, trouble=trouble, **more
+    )
 
 
 def by_id(*offers: Offer) -> dict[str, Offer]:
-    return {one.unit.group: one for one in offers}
+    return {one.id: one for one in offers}
 
 
 def test_a_device_without_numa_node_has_no_topology() -> None:
@@ -41,7 +41,7 @@ def test_addresses_stand_in_request_order_and_the_control_node_once() -> None:
 
 
 def test_companions_have_a_variable_of_their_own_only_when_declared() -> None:
-    offers = by_id(offer("7", "0000:07:00.0", functions="all"), offer("9", "0000:09:00.0", functions="all"))
+    offers = by_id(offer("7", "0000:07:00.0", companions=("0000:07:00.1",)), offer("9", "0000:09:00.0", companions=("0000:09:00.1",)))
     made = answers.container_answer(RESOURCE, ["7", "9"], offers, "/run/g")
     assert made["envs"]["HOSTDEV_COMPANIONS_EXAMPLE_COM_GPU"] == "0000:07:00.0=0000:07:00.1,0000:09:00.0=0000:09:00.1"
     assert list(answers.container_answer(RESOURCE, ["7"], by_id(offer("7", "0000:07:00.0")), "/g")["envs"]) == [
@@ -65,10 +65,10 @@ def test_an_unknown_id_says_which_and_what_there_is() -> None:
 
 def test_a_missing_node_and_a_blocking_function_are_named() -> None:
     with pytest.raises(Refused, match=r"/dev/vfio/7 does not exist"):
-        answers.container_answer(RESOURCE, ["7"], by_id(offer("7", "0000:07:00.0", missing=("/dev/vfio/7",))), "/g")
-    held = Unit(RESOURCE, "7", function("0000:01:00.0"), blockers=(function("0000:01:00.1", "snd_hda_intel"),))
+        answers.container_answer(RESOURCE, ["7"], by_id(offer("7", "0000:07:00.0", missing=True)), "/g")
+    held = offer("7", "0000:01:00.0", trouble="IOMMU group 7 is not viable: held by drivers of the host: 0000:01:00.1 snd_hda_intel")
     with pytest.raises(Refused, match=r"0000:01:00\.1 snd_hda_intel"):
-        answers.container_answer(RESOURCE, ["7"], by_id(Offer(held)), "/g")
+        answers.container_answer(RESOURCE, ["7"], by_id(held), "/g")
 
 
 def test_a_refusal_fits_a_pods_status() -> None:

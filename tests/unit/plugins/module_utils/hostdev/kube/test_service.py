@@ -149,7 +149,7 @@ def test_others_read_what_is_served(running: PluginBench) -> None:
 
     until(registered, "registered")
     state = json.loads(running.options.state.read_text(encoding="utf-8"))
-    assert [(one["group"], one["health"], one["address"]) for one in state["units"]] == [
+    assert [(one["id"], one["health"], one["name"]) for one in state["units"]] == [
         ("16", "Healthy", "0000:01:00.0"),
         ("17", "Healthy", "0000:02:00.0"),
     ]

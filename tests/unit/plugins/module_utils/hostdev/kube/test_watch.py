@@ -33,7 +33,7 @@ def test_names_that_come_and_go_wake(tmp_path: Path) -> None:
     folder = tmp_path / "vfio"
     folder.mkdir()
     waker = Waker()
-    FolderWatch([folder], waker)
+    FolderWatch({folder: "*"}, waker)
     (folder / "16").touch()
     assert woken(waker)
     (folder / "16").unlink()
@@ -42,7 +42,7 @@ def test_names_that_come_and_go_wake(tmp_path: Path) -> None:
 
 def test_a_parents_other_names_do_not_wake(tmp_path: Path) -> None:
     waker = Waker()
-    FolderWatch([tmp_path / "vfio"], waker)
+    FolderWatch({tmp_path / "vfio": "*"}, waker)
     (tmp_path / "tty7").touch()
     (tmp_path / "vfio").mkdir()
     assert woken(waker)
@@ -50,11 +50,40 @@ def test_a_parents_other_names_do_not_wake(tmp_path: Path) -> None:
     assert not woken(waker, 0.5)
 
 
+def test_of_a_folder_only_the_named_files_wake(tmp_path: Path) -> None:
+    waker = Waker()
+    FolderWatch({tmp_path: "*.sock"}, waker)
+    (tmp_path / "kubelet_internal_checkpoint").touch()
+    assert not woken(waker, 0.5)
+    (tmp_path / "kubelet.sock").touch()
+    assert woken(waker)
+
+
+def test_a_node_wakes_wherever_it_is(tmp_path: Path) -> None:
+    waker = Waker()
+    watched = FolderWatch({tmp_path / "vfio": "*"}, waker)
+    (tmp_path / "net").mkdir()
+    watched.arm([tmp_path / "net/tun"])
+    (tmp_path / "net/tap").touch()
+    assert not woken(waker, 0.5)
+    (tmp_path / "net/tun").touch()
+    assert woken(waker)
+
+
+def test_who_waits_is_told_what_woke_it() -> None:
+    waker = Waker()
+    waker.set()
+    assert waker.wait(10, 0) == watch.FILE
+    waker.set(watch.DEVICE)
+    assert watch.DEVICE in waker.wait(10, 0)
+    assert waker.wait(0, 0) == b""
+
+
 def test_a_folder_that_was_replaced_is_watched_again(tmp_path: Path) -> None:
     folder = tmp_path / "vfio"
     folder.mkdir()
     waker = Waker()
-    watched = FolderWatch([folder], waker)
+    watched = FolderWatch({folder: "*"}, waker)
     folder.rmdir()
     assert woken(waker)
     watched.arm()
@@ -68,7 +97,7 @@ def test_a_folder_that_was_replaced_is_watched_again(tmp_path: Path) -> None:
 def test_a_folder_that_was_replaced_at_once_is_watched_again(tmp_path: Path) -> None:
     folder = tmp_path / "vfio"
     waker = Waker()
-    watched = FolderWatch([folder], waker)
+    watched = FolderWatch({folder: "*"}, waker)
 
     def armed() -> bool:
         watched.arm()
@@ -88,7 +117,7 @@ def test_without_the_library_files_are_looked_at_often(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, tmp_path: Path
 ) -> None:
     monkeypatch.setattr(watch, "inotify", None)
-    assert FolderWatch([tmp_path], Waker()).longest_wait <= 1
+    assert FolderWatch({tmp_path: "*"}, Waker()).longest_wait <= 1
     assert "python3-inotify" in caplog.text
 
 

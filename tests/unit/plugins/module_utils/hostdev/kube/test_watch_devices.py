@@ -8,7 +8,7 @@ from typing import Any
 
 import pyudev
 from ansible_collections.vfio.passthrough.plugins.module_utils.hostdev.device.declaration import parse_declaration
-from ansible_collections.vfio.passthrough.plugins.module_utils.hostdev.kube.offers import read_offers
+from ansible_collections.vfio.passthrough.plugins.module_utils.hostdev.kube.kinds import find, find_skipped
 from ansible_collections.vfio.passthrough.plugins.module_utils.hostdev.kube.watch import Waker, watch_devices
 from ansible_collections.vfio.passthrough.plugins.module_utils.hostdev.root import Root
 from ansible_collections.vfio.passthrough.tests.fakes.udev import UdevHost, in_testbed
@@ -24,8 +24,7 @@ def woken(waker: Waker, seconds: float = 20.0) -> bool:
 
 
 def health(root: Root) -> list[str]:
-    found, inventory = read_offers(root, DECLARATION)
-    return [*(one.health for one in found), *(one.reason for one in inventory.skipped)]
+    return [*(one.health for one in find(root, DECLARATION).offers), *(one.reason for one in find_skipped(root, DECLARATION))]
 
 
 def a_card_comes_and_goes(bed: UdevHost) -> Any:

@@ -1,0 +1,54 @@
+"""Mediated devices as offers: one for each uuid, known by its IOMMU group (contract C3)."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from ..device.declaration import MDEV, Declaration
+from ..device.inventory import NO_IOMMU_GROUP, Skipped
+from ..device.mdev import Mdev
+from ..device.offer import Found, Offer, Proof
+from ..root import Root
+from .mdev import DEVICES, read_mdevs
+from .offer_pci import CONTROL_GROUP
+
+
+def find(root: Root, declaration: Declaration, _former: Sequence[Offer] = ()) -> Found:
+    """Return the offers of every mediated device whose type is declared; one without a group is skipped."""
+    entries = declaration.of(MDEV).served
+    offers, skipped = [], []
+    taken: set[str] = set()
+    mdevs = read_mdevs(root) if entries else ()
+    for entry in entries:
+        for one in mdevs:
+            if one.uuid in taken or not any(one.is_of(wanted) for wanted in entry.types):
+                continue
+            taken.add(one.uuid)
+            if one.iommu_group:
+                offers.append(_offer(root, entry.resource, one))
+            else:
+                skipped.append(Skipped(one.uuid, entry.resource, NO_IOMMU_GROUP, f"the kernel gave {one.uuid} no IOMMU group"))
+    return Found(tuple(offers), tuple(skipped))
+
+
+def gone(root: Root, offer: Offer) -> str:
+    """Return why a mediated device that was offered is none any more."""
+    left = not (root.at(DEVICES) / offer.name).exists()
+    return f"{offer.name} was removed from its parent" if left else f"{offer.name} has another type or IOMMU group now"
+
+
+def _offer(root: Root, resource: str, one: Mdev) -> Offer:
+    node = f"{CONTROL_GROUP}/{one.iommu_group}"
+    return Offer(
+        kind=MDEV,
+        resource=resource,
+        id=one.iommu_group,
+        name=one.uuid,
+        values=(one.uuid,),
+        required=(node,),
+        present=(node,) if root.at(node).exists() else (),
+        numa_node=one.numa_node,
+        card=one.parent,
+        upstream=one.upstream,
+        proofs=(Proof(f"{DEVICES}/{one.uuid}/iommu_group", one.iommu_group), Proof(f"{DEVICES}/{one.uuid}/mdev_type", one.type_id)),
+    )

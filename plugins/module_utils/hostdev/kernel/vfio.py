@@ -1,0 +1,111 @@
+"""Reader of what is bound to VFIO drivers, which looks at nothing else: the folder of a driver lists what is bound to it.
+
+This is the device plugin's hot path. A machine of thousands of functions costs no more than one with the bound ones alone.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+
+from ..device.address import Address
+from ..device.pci import Function, Group
+from ..root import Root, read_link_name, read_text
+from .pci import DEVICES, GROUPS, read_total, upstream_of
+
+DRIVERS = "/sys/bus/pci/drivers"
+_CLASS = "/sys/class/vfio-dev"
+_VENDOR_DRIVERS = ("nvidia",)
+
+
+def bound_functions(root: Root) -> Iterator[tuple[str, str]]:
+    """Yield (address, driver) of every function that may be usable by a guest, in no order.
+
+    Those are the functions of drivers that have VFIO in their names (all of the kernel's have), of drivers that keep their
+    virtual functions for vGPUs, and what else has registered with VFIO.
+    """
+    base = f"{root.at(DRIVERS)}"
+    seen = set()
+    for driver in _names(base):
+        if "vfio" in driver or driver in _VENDOR_DRIVERS:
+            for name in _names(f"{base}/{driver}"):
+                if ":" in name:
+                    seen.add(name)
+                    yield name, driver
+    registered = f"{root.at(_CLASS)}"
+    for name in _names(registered):
+        address = _parent(f"{registered}/{name}")
+        if address.count(":") == 2 and address not in seen:
+            driver = read_link_name(f"{root.at(DEVICES)}/{address}/driver")
+            if driver:
+                yield address, driver
+
+
+def read_bound(root: Root, name: str, driver: str) -> Function | None:
+    """Return what the plugin has to know of a bound function, in as few calls as it takes; None when it has just gone.
+
+    Left out, and empty in what is returned, are the attributes that only preparing a host needs: see pci.read_function.
+    """
+    folder = f"{root.at(DEVICES)}/{name}"
+    told = read_text(f"{folder}/uevent")
+    if told is None:
+        return None
+    words = dict(line.split("=", 1) for line in told.splitlines() if "=" in line)
+    vendor, _mark, device = words.get("PCI_ID", "0:0").lower().partition(":")
+    numa = read_text(f"{folder}/numa_node")
+    vendor_driver = driver in _VENDOR_DRIVERS
+    physfn = read_link_name(f"{folder}/physfn")
+    return Function(
+        address=Address.parse(name),
+        vendor=vendor,
+        device=device,
+        class_code=words.get("PCI_CLASS", "0").lower().zfill(6),
+        driver=driver,
+        iommu_group=read_link_name(f"{folder}/iommu_group") or "",
+        numa_node=int(numa) if numa and numa.isdigit() else None,
+        modalias=words.get("MODALIAS", ""),
+        physfn=Address.parse(physfn) if physfn else None,
+        sriov_total=read_total(folder) if vendor_driver else None,
+        vgpu_type=(read_text(f"{folder}/nvidia/current_vgpu_type") or "") if vendor_driver else "",
+        vfio_nodes=_listed(f"{folder}/vfio-dev"),
+    )
+
+
+def read_upstream(root: Root, address: Address) -> tuple[str, ...]:
+    """Return what stands above a function and itself, from the root bus down."""
+    try:
+        return upstream_of(os.readlink(f"{root.at(DEVICES)}/{address}"))
+    except OSError:
+        return ()
+
+
+def read_group_of(root: Root, number: str, known: dict[str, Function]) -> Group:
+    """Return a group; members that are not among the bound ones are read as far as viability needs."""
+    members = []
+    for name in _names(f"{root.at(GROUPS)}/{number}/devices"):
+        if name.count(":") == 2:
+            member = known.get(name) or read_bound(root, name, read_link_name(f"{root.at(DEVICES)}/{name}/driver") or "")
+            members += [member] if member else []
+    return Group(number, tuple(sorted(members, key=lambda one: one.address)))
+
+
+def _names(folder: str) -> list[str]:
+    try:
+        return os.listdir(folder)
+    except OSError:
+        return []
+
+
+def _listed(folder: str) -> tuple[str, ...] | None:
+    try:
+        return tuple(sorted(os.listdir(folder)))
+    except OSError:
+        return None
+
+
+def _parent(link: str) -> str:
+    """Return the device of ".../0000:01:00.0/vfio-dev/vfio0"."""
+    try:
+        return os.readlink(link).rsplit("/", 3)[-3]
+    except (OSError, IndexError):
+        return ""

@@ -58,7 +58,7 @@ class Service:
         self._changed = False
         self._written = ""
         self._said = ""
-        self._grants = GrantServer(root, options.grants)
+        self._grants = GrantServer(root)
         self.waker = Waker()
 
     def reload(self) -> None:

@@ -1,8 +1,8 @@
 #!/bin/sh
-# Shapes the root file system of the launcher image; run by build_image.py and by Containerfile.
+# Shapes the root file system of the launcher image; run by files/image/build_image.py and by Containerfile.
 #   image.sh prepare ROOT    before the packages are installed
 #   image.sh probe ROOT      after it: keeps what libvirt finds out about QEMU
-#   image.sh finish ROOT     at the end
+#   image.sh finish ROOT     after that
 set -eu
 step=$1
 root=${2%/}
@@ -47,8 +47,6 @@ finish() {
         chown 107:107 "$root/$folder"
         chmod 0700 "$root/$folder"
     done
-    rm -rf "$root"/var/lib/apt/lists/* "$root"/var/cache/apt/* "$root"/var/cache/debconf/*-old \
-        "$root"/var/cache/ldconfig "$root"/var/log/* "$root"/usr/share/doc-base
 }
 
 "$step"

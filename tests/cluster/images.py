@@ -1,4 +1,4 @@
-"""Images of the tests, made without a registry: pause, busybox, and the product's launcher."""
+"""Images of the tests, made without a registry: pause, busybox, and the product's own."""
 
 from __future__ import annotations
 
@@ -6,8 +6,9 @@ import shutil
 import time
 from pathlib import Path
 
-from ansible_collections.vfio.passthrough.files.launcher import build_image
-from ansible_collections.vfio.passthrough.files.launcher.build_image import Entry, write_image, write_layer
+from ansible_collections.vfio.passthrough.files.image import build_image, packages
+from ansible_collections.vfio.passthrough.files.image.archive import Entry, write_image, write_layer
+from ansible_collections.vfio.passthrough.files.image.images import DEVICE_PLUGIN, LAUNCHER, SUITE, Image
 
 from ..harness.cache import cached, folder
 from . import binaries
@@ -17,7 +18,7 @@ BUSYBOX = "localhost/busybox:1"
 APPLETS = ("sh", "cat", "echo", "env", "id", "ls", "mount", "sleep", "stat", "test", "touch", "true", "false", "wget")
 # A first process has no default action for signals: without the trap a machine's shutdown waits for its time-out.
 SLEEP = ("/bin/sh", "-c", "trap 'exit 0' TERM INT; sleep 1000000 & wait")
-KEPT = 3  # launcher images, and disks with them: each change of the runtime makes another one, 200 MB and more
+KEPT = 3  # the product's images, and disks with them: each change of the runtime makes another one, 200 MB and more
 IN_USE = 3600.0  # seconds: another run may still read what is younger
 
 
@@ -31,41 +32,51 @@ def busybox_image() -> Path:
     return _small("busybox", BUSYBOX)
 
 
-def launcher_layer(packages: list[str] | None = None) -> Path:
-    """Return the layer of the launcher's packages (default: the product's list), made once per list."""
-    listed = build_image.HERE / "packages.txt"
-    names = build_image.packages(listed) if packages is None else packages
-    shape = [build_image.HERE / name for name in build_image.SHAPE]
+def packages_layer(image: Image) -> Path:
+    """Return the packages' layer of a product's image, made once per list."""
 
     def build(out: Path) -> None:
-        build_image.packages_layer(out / "layer.tar", names)
+        packages.packages_layer(image, out / "layer.tar")
 
-    return cached("launcher-layer", [build_image.SUITE, *names, *shape], build, "1 min") / "layer.tar"
+    return cached(f"{image.name}-layer", [SUITE, *image.listed(), *image.shape], build, "1 min") / "layer.tar"
+
+
+def product_name(image: Image, runtime: Path) -> str:
+    """Return the name of a product's image with this runtime: localhost/vfio-passthrough-NAME:DIGEST."""
+    return build_image.name_of(image, build_image.runtime_entries(runtime))
+
+
+def product_image(image: Image, runtime: Path, name: str = "") -> Path:
+    """Return the archive of a product's image: the packages' layer and one with the runtime (a tree or an archive).
+
+    Its name, where none is given, is archive.names_in(file): product_name reads the tree again, which may have changed meanwhile.
+    """
+    entries = build_image.runtime_entries(runtime)
+    named = name or build_image.name_of(image, entries)
+    base = packages_layer(image)
+
+    def build(out: Path) -> None:
+        build_image.assemble(image, entries, base, out / f"{image.name}.tar", named)
+
+    inputs = [named, build_image.name_of(image, entries), base.parent.name]
+    made = cached(f"{image.name}-image", inputs, build, "3 s") / f"{image.name}.tar"
+    forget_old(made.parent)
+    return made
 
 
 def launcher_name(runtime: Path) -> str:
-    """Return the name of the launcher image with this runtime: localhost/vfio-passthrough-launcher:DIGEST."""
-    return build_image.image_name(runtime, build_image.HERE / "packages.txt")
+    """Return the name of the launcher's image with this runtime."""
+    return product_name(LAUNCHER, runtime)
 
 
 def launcher_image(runtime: Path) -> Path:
-    """Return the archive of the launcher image: the packages' layer and one with the runtime (a tree or an archive).
+    """Return the archive of the launcher's image."""
+    return product_image(LAUNCHER, runtime)
 
-    Its name is build_image.names_in(archive): launcher_name reads the tree again, which may have changed meanwhile.
-    """
-    entries = build_image.runtime_entries(runtime)
-    name = build_image.name_of(entries, build_image.HERE / "packages.txt")
-    base = launcher_layer()
 
-    def build(out: Path) -> None:
-        top = build_image.runtime_layer(out / "runtime.tar", entries, base)
-        env, entrypoint, user = build_image.ENVIRONMENT, build_image.ENTRYPOINT, build_image.USER
-        write_image(out / "launcher.tar", name, [base, top], env=env, entrypoint=entrypoint, user=user)
-        top.unlink()
-
-    made = cached("launcher-image", [name, base.parent.name], build, "3 s") / "launcher.tar"
-    forget_old(made.parent)
-    return made
+def plugin_image(runtime: Path, name: str = "") -> Path:
+    """Return the archive of the device plugin's image; name: another one than its own."""
+    return product_image(DEVICE_PLUGIN, runtime, name)
 
 
 def _small(file: str, name: str) -> Path:

@@ -16,7 +16,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import final
 
-from ansible_collections.vfio.passthrough.files.launcher import build_image
+from ansible_collections.vfio.passthrough.files.image.archive import names_in
 
 from ..harness.say import step
 from . import binaries, images, settings
@@ -129,7 +129,7 @@ class NativeNode:
         """Load a docker archive and return the name in it; pods use that with imagePullPolicy Never."""
         how = [] if self.snapshotter == "overlayfs" else ["--local", f"--snapshotter={self.snapshotter}"]
         self.ctr("images", "import", *how, str(archive))
-        return build_image.names_in(archive)[0]
+        return names_in(archive)[0]
 
     def ctr(self, *arguments: str) -> str:
         """Return what containerd's own client prints, in the namespace that the kubelet uses."""

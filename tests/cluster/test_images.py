@@ -3,11 +3,16 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import re
 import tarfile
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from ansible_collections.vfio.passthrough.files.launcher import build_image
+from ansible_collections.vfio.passthrough.files.image import build_image
+from ansible_collections.vfio.passthrough.files.image.archive import Entry, names_in, write_image, write_layer
+from ansible_collections.vfio.passthrough.files.image.images import IMAGES, LAUNCHER, Image
+from ansible_collections.vfio.passthrough.files.image.packages import machine_mirror
 from ansible_collections.vfio.passthrough.tests.cluster import images
 from ansible_collections.vfio.passthrough.tests.cluster.controlplane import ControlPlane
 from ansible_collections.vfio.passthrough.tests.cluster.node import NativeNode
@@ -50,19 +55,34 @@ def test_folder_without_a_runtime_is_refused(tmp_path: Path) -> None:
         build_image.runtime_entries(tmp_path)
 
 
-def test_name_follows_the_runtime_and_the_packages(runtime: Path, tmp_path: Path) -> None:
-    listed = build_image.HERE / "packages.txt"
-    shorter = tmp_path / "packages.txt"
-    shorter.write_text("python3\n", encoding="ascii")
-    first = build_image.image_name(runtime, listed)
-    assert first == build_image.image_name(runtime, listed)
-    assert first != build_image.image_name(runtime, shorter)
+@pytest.mark.parametrize("image", IMAGES.values(), ids=lambda image: str(image.name))
+def test_name_follows_the_runtime_and_the_packages(image: Image, runtime: Path, tmp_path: Path) -> None:
+    (tmp_path / "packages.txt").write_text("python3\n", encoding="ascii")
+    first = images.product_name(image, runtime)
+    assert first == images.product_name(image, runtime)
+    assert first.startswith(f"localhost/vfio-passthrough-{image.name.replace('_', '-')}:")
+    assert first != images.product_name(replace(image, packages=tmp_path / "packages.txt"), runtime)
     (runtime / "more.py").touch()
-    assert first != build_image.image_name(runtime, listed)
+    assert first != images.product_name(image, runtime)
+
+
+@pytest.mark.parametrize("image", IMAGES.values(), ids=lambda image: str(image.name))
+def test_containerfile_makes_the_same_image(image: Image) -> None:
+    """Both ways read one list, use the same files for the root file system, and run the same program as the same user."""
+    text = (image.folder / "Containerfile").read_text(encoding="utf-8")
+    [entrypoint] = re.findall(r"^ENTRYPOINT (.*)$", text, re.MULTILINE)
+    assert tuple(json.loads(entrypoint)) == image.entrypoint
+    assert re.findall(r"^USER (.*)$", text, re.MULTILINE) == [image.user]
+    env = dict(pair.split("=", 1) for line in re.findall(r"^ENV (.*)$", text, re.MULTILINE) for pair in line.split())
+    assert env == {key: value for key, value in image.env.items() if key != "PATH"}  # PATH is that of the base image
+    tree = image.folder.parent.parent
+    used = [image.packages, *image.shape, tree / "files/image/hostdev", build_image.RUNTIME]
+    copied = {name for line in re.findall(r"^COPY (?:--\S+ )?(.*) \S+$", text, re.MULTILINE) for name in line.split()}
+    assert copied == {path.relative_to(tree).as_posix() for path in used}
 
 
 def test_byte_code_is_of_the_images_own_python_and_always_the_same(tmp_path: Path) -> None:
-    base, entries = images.launcher_layer(), build_image.runtime_entries(RUNTIME)
+    base, entries = images.packages_layer(LAUNCHER), build_image.runtime_entries(RUNTIME)
     made = build_image.compiled(entries, base, tmp_path)
     assert made == build_image.compiled(entries, base, tmp_path)
     code = {entry.path: entry.data for entry in made if entry.data is not None}
@@ -76,8 +96,8 @@ def test_byte_code_is_of_the_images_own_python_and_always_the_same(tmp_path: Pat
 
 
 def test_archive_names_its_layers_by_their_sums(tmp_path: Path) -> None:
-    layers = [build_image.write_layer(tmp_path / f"{n}.tar", [build_image.Entry(f"file{n}", b"x")]) for n in range(2)]
-    out = build_image.write_image(tmp_path / "x.tar", "localhost/x:1", layers, env={"A": "b"}, entrypoint=["p"], user="107:107")
+    layers = [write_layer(tmp_path / f"{n}.tar", [Entry(f"file{n}", b"x")]) for n in range(2)]
+    out = write_image(tmp_path / "x.tar", "localhost/x:1", layers, env={"A": "b"}, entrypoint=["p"], user="107:107")
     with tarfile.open(out) as tar:
         contents = {member.name: tar.extractfile(member).read() for member in tar}  # type: ignore[union-attr]
     manifest = json.loads(contents["manifest.json"])[0]
@@ -86,7 +106,7 @@ def test_archive_names_its_layers_by_their_sums(tmp_path: Path) -> None:
     assert config["config"] == {"Env": ["A=b"], "Entrypoint": ["p"], "User": "107:107"}
     sums = [f"sha256:{hashlib.sha256(contents[layer]).hexdigest()}" for layer in manifest["Layers"]]
     assert config["rootfs"]["diff_ids"] == sums
-    assert build_image.names_in(out) == ["localhost/x:1"]
+    assert names_in(out) == ["localhost/x:1"]
     assert not list(tmp_path.glob(".x.tar*"))
 
 
@@ -102,7 +122,7 @@ def test_archive_names_its_layers_by_their_sums(tmp_path: Path) -> None:
 def test_mirror_is_that_of_the_machine(tmp_path: Path, file: str, text: str, mirror: str) -> None:
     (tmp_path / "sources.list.d").mkdir()
     (tmp_path / file).write_text(text, encoding="ascii")
-    assert build_image.machine_mirror(tmp_path) == mirror
+    assert machine_mirror(tmp_path) == mirror
 
 
 def test_launcher_image_runs_the_runtime_and_libvirt_as_its_user(control_plane: ControlPlane, native_node: NativeNode) -> None:

@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterator
 
 import pytest
-from ansible_collections.vfio.passthrough.files.launcher.build_image import Entry, write_image, write_layer
+from ansible_collections.vfio.passthrough.files.image.archive import Entry, write_image, write_layer
 from ansible_collections.vfio.passthrough.plugins.module_utils.hostdev.kube.pod import COMPUTE, PodSettings, objects
 from ansible_collections.vfio.passthrough.plugins.module_utils.hostdev.vmi.manifest import parse_manifest
 from ansible_collections.vfio.passthrough.tests.cluster.controlplane import ControlPlane

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import yaml
-from ansible_collections.vfio.passthrough.files.launcher.build_image import Entry, names_in, write_image, write_layer
+from ansible_collections.vfio.passthrough.files.image.archive import Entry, names_in, write_image, write_layer
 
 from ..cluster import images
 from ..cluster.controlplane import ControlPlane

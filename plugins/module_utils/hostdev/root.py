@@ -9,6 +9,7 @@ import subprocess
 import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Callable, Optional
 
@@ -102,6 +103,11 @@ class Root:
         """Return where the machine's path is for us."""
         return self.base / path.lstrip("/")
 
+    @cached_property
+    def prefix(self) -> str:
+        """Return what stands before the machine's paths, as text, for readers that are called too often for Path objects."""
+        return str(self.base).rstrip("/")
+
     def sysfs(self, *parts: str) -> Path:
         """Return a path below the machine's /sys."""
         return self.at("/sys").joinpath(*parts)
@@ -139,12 +145,14 @@ def read_text(path: Path | str) -> str | None:
     try:
         handle = os.open(path, os.O_RDONLY)
         try:
-            parts = list(iter(lambda: os.read(handle, 1 << 16), b""))
+            data = b""
+            while part := os.read(handle, 1 << 16):
+                data += part
         finally:
             os.close(handle)
     except OSError:
         return None
-    return b"".join(parts).decode("utf-8", "replace").replace("\r\n", "\n").rstrip()
+    return data.decode("utf-8", "replace").replace("\r\n", "\n").rstrip()
 
 
 def read_link_name(path: Path | str) -> str | None:

@@ -24,6 +24,7 @@ LONGEST_LINE = 65536
 LONGEST_REQUEST = 4096
 _LONGEST_PATH = 107  # struct sockaddr_un holds 108 bytes, one of them the end mark
 _LONGEST_ID = 63
+_LONGEST_TOLD = 60
 _UNSAFE = re.compile(r"[^A-Za-z0-9:._-]")
 _KINDS: dict[str, type[Fault]] = {kind.__name__.lower(): kind for kind in (Absent, Busy, Refused, Timeout, Unsupported, Fault)}
 _WHAT = "talk over the grant socket"
@@ -53,10 +54,10 @@ def decode_request(line: bytes) -> Request:
     """Return the request that a line holds; Refused for anything that is not exactly one."""
     fields = _fields(line, "the request")
     if fields.get("version") != VERSION or isinstance(fields["version"], bool):
-        raise _refused("the request", f"its version is {fields.get('version')!r}, this side speaks {VERSION}")
+        raise _refused("the request", f"its version is {_told(fields.get('version'))}, this side speaks {VERSION}")
     unknown = sorted(set(fields) - {"version", "memlock_bytes"})
     if unknown:
-        raise _refused("the request", f"unknown field {unknown[0]!r}")
+        raise _refused("the request", f"unknown field {_told(unknown[0])}")
     return Request(_bytes_of(fields, "the request"))
 
 
@@ -89,7 +90,7 @@ def safe_id(text: str) -> str:
     clean = _UNSAFE.sub("_", text)
     if clean == text and 0 < len(text) <= _LONGEST_ID and text.strip("."):
         return text
-    return f"{clean[: _LONGEST_ID - 9]}_{hashlib.sha256(text.encode()).hexdigest()[:8]}"
+    return f"{clean[: _LONGEST_ID - 9]}_{hashlib.sha256(text.encode(errors='surrogatepass')).hexdigest()[:8]}"
 
 
 def unit_folder(resource: str, unit: str, base: str = FOLDER) -> str:
@@ -126,8 +127,16 @@ def _fields(line: bytes, whose: str) -> dict[str, Any]:
 def _bytes_of(fields: dict[str, Any], whose: str) -> int:
     value = fields.get("memlock_bytes")
     if not isinstance(value, int) or isinstance(value, bool) or not 0 <= value < 2**63:
-        raise _refused(whose, f"'memlock_bytes' is {value!r}, not a number of bytes")
+        raise _refused(whose, f"'memlock_bytes' is {_told(value)}, not a number of bytes")
     return value
+
+
+def _told(value: object) -> str:
+    """Return a value of the other side for a message: it may be long, or nested as deep as the parser goes and no deeper."""
+    if isinstance(value, (list, dict)):
+        return f"a {type(value).__name__}"
+    text = repr(value)
+    return text if len(text) <= _LONGEST_TOLD else f"{text[:_LONGEST_TOLD]}..."
 
 
 def _refused(whose: str, cause: str) -> Refused:

@@ -30,7 +30,7 @@ class Offer:
     values: its entries in the resource's variable. companions: functions that go to the guest beside the one value.
     required: device nodes without which it is unhealthy; optional: nodes that are handed out where they exist;
     present: those of both that exist. upstream: the buses and bridges above it, from the root down, itself last.
-    permissions: of the nodes in the container's device cgroup.
+    members: the functions of its IOMMU group. permissions: of the nodes in the container's device cgroup.
     trouble: why it is unhealthy, apart from missing nodes. proofs: what is looked at again before it is handed out.
     """
 
@@ -46,6 +46,7 @@ class Offer:
     numa_node: Optional[int] = None
     card: str = ""
     upstream: tuple[str, ...] = ()
+    members: tuple[str, ...] = ()
     permissions: str = "mrw"
     trouble: str = ""
     proofs: tuple[Proof, ...] = ()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from functools import partial
 
 from ..device.address import Address
@@ -16,7 +16,7 @@ from ..root import Root
 from .facts import MachineFacts, Recorded
 from .pci import read_function, read_group, read_slot, scan, slot_of
 from .record import read_record
-from .vfio import bound_functions, read_bound, read_group_of
+from .vfio import read_bound, read_group_of
 
 log = logging.getLogger(__name__)
 
@@ -84,14 +84,14 @@ def read_inventory(root: Root, declaration: Declaration, facts: Facts | None = N
     return decide(matches, machine.groups(functions), {one.address: machine.companions(one) for one in functions})
 
 
-def read_units(root: Root, declaration: Declaration, facts: Facts | None = None) -> Inventory:
-    """Return what read_inventory does of functions that a guest can use, without a look at any other function.
+def read_units(root: Root, declaration: Declaration, bound: Mapping[str, str], facts: Facts | None = None) -> Inventory:
+    """Return what read_inventory does of bound functions, without a look at any other.
 
-    Companions are there for entries with functions "all" alone, since no one else hands them out. Of the skipped functions
-    only those are told that are bound; why the others are no unit is read_inventory's to say.
+    bound: driver by address. Companions are there for entries with functions "all" alone, since no one else hands them out.
+    Of skipped functions only those are told that are bound; why the others are no unit is read_inventory's to say.
     """
     known = facts or node_facts(root)
-    functions = {name: one for name, driver in bound_functions(root) if (one := read_bound(root, name, driver))}
+    functions = {name: one for name, driver in bound.items() if (one := read_bound(root, name, driver))}
     ordered = sorted(functions.values(), key=lambda one: one.address)
     matches = [
         (entry, function)

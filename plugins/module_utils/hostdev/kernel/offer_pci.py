@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Sequence
 
 from ..device.address import Address
@@ -10,19 +11,27 @@ from ..device.faults import Absent
 from ..device.inventory import Skipped, Unit, unusable
 from ..device.nodes import IOMMU
 from ..device.offer import NAMES, Found, Offer, Proof
-from ..device.pci import Function
 from ..root import Root
 from .inventory import read_inventory, read_units
 from .pci import DEVICES, GROUPS, read_function
-from .vfio import read_upstream
+from .proofs import disproved
+from .vfio import bound_functions, read_upstream
 
 CONTROL_GROUP = "/dev/vfio"
 CDEVS = "/dev/vfio/devices"
 
 
-def find(root: Root, declaration: Declaration, _former: Sequence[Offer] = ()) -> Found:
-    """Return the units; why other functions are none is `skipped`'s to say, which has to look at the whole machine."""
-    return Found(tuple(offer_of(root, unit) for unit in read_units(root, declaration.of(PCI)).units))
+def find(root: Root, declaration: Declaration, former: Sequence[Offer] = ()) -> Found:
+    """Return the units; why other functions are none is `skipped`'s to say, which has to look at the whole machine.
+
+    former: what the same declaration gave before. A unit whose facts all hold still is taken over without reading it anew.
+    """
+    bound = dict(bound_functions(root))
+    kept = [offer for offer in former if offer.name in bound and not offer.trouble and _holds(root, offer)]
+    known = {name for offer in kept for name in offer.members}
+    rest = {name: driver for name, driver in bound.items() if name not in known}
+    made = [offer_of(root, unit) for unit in read_units(root, declaration.of(PCI), rest).units] if rest else []
+    return Found((*kept, *made))
 
 
 def skipped(root: Root, declaration: Declaration) -> tuple[Skipped, ...]:
@@ -49,9 +58,6 @@ def offer_of(root: Root, unit: Unit) -> Offer:
     groups = tuple(f"{CONTROL_GROUP}/{group}" for group in unit.groups)
     handed = (unit.primary, *unit.guest_companions)
     cdevs = tuple(f"{CDEVS}/{name}" for function in handed for name in function.vfio_nodes or ())
-    present = tuple(node for node in (*groups, *cdevs) if root.at(node).exists())
-    # the devices' own nodes are of use only beside the node that makes address spaces for them
-    iommu = (IOMMU,) if set(present) & set(cdevs) and root.at(IOMMU).exists() else ()
     return Offer(
         kind=PCI,
         resource=unit.resource,
@@ -60,24 +66,35 @@ def offer_of(root: Root, unit: Unit) -> Offer:
         values=(str(unit.primary.address),),
         companions=tuple(str(one.address) for one in unit.guest_companions),
         required=groups,
-        optional=(*cdevs, *iommu),
-        present=(*present, *iommu),
+        optional=(*cdevs, IOMMU) if cdevs else (),
+        present=_present(root, groups, cdevs),
         numa_node=unit.numa_node,
         card=(unit.primary.physfn or unit.primary.address).slot_text,
         upstream=read_upstream(root, unit.primary.address),
+        members=tuple(str(one.address) for one in unit.members),
         trouble=unit.trouble,
         proofs=tuple(_proofs(unit)),
     )
 
 
+def _holds(root: Root, offer: Offer) -> bool:
+    return bool(offer.proofs) and not disproved(root, offer) and _present(root, offer.required, offer.optional[:-1]) == offer.present
+
+
+def _present(root: Root, groups: Sequence[str], cdevs: Sequence[str]) -> tuple[str, ...]:
+    """Return the nodes that exist; the one that makes address spaces is of use only beside a device's own node."""
+    there = [node for node in (*groups, *cdevs) if os.path.exists(root.prefix + node)]
+    usable = any(node in there for node in cdevs) and os.path.exists(root.prefix + IOMMU)
+    return (*there, IOMMU) if usable else tuple(there)
+
+
 def _proofs(unit: Unit) -> Iterator[Proof]:
     """Yield what must not have changed when the unit is handed out: its group, and the driver of every member that counts."""
-    for function in (unit.primary, *unit.guest_companions):
-        yield Proof(_link(function, "iommu_group"), function.iommu_group)
-    for member in unit.endpoints:
-        yield Proof(_link(member, "driver"), member.driver)
-    yield Proof(f"{GROUPS}/{unit.group}/devices", " ".join(str(one.address) for one in unit.members), NAMES)
-
-
-def _link(function: Function, name: str) -> str:
-    return f"{DEVICES}/{function.address}/{name}"
+    handed = (unit.primary, *unit.guest_companions)
+    for function in handed:
+        place = f"{DEVICES}/{function.address}"
+        yield Proof(place + "/iommu_group", function.iommu_group)
+        yield Proof(place + "/vfio-dev", " ".join(function.vfio_nodes or ()), NAMES)
+    for function in {one.address: one for one in (*unit.endpoints, *handed)}.values():
+        yield Proof(f"{DEVICES}/{function.address}/driver", function.driver)
+    yield Proof(f"{GROUPS}/{unit.group}/devices", " ".join(sorted(str(one.address) for one in unit.members)), NAMES)

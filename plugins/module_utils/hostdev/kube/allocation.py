@@ -3,52 +3,17 @@
 from __future__ import annotations
 
 import logging
-import os
 from collections.abc import Mapping, Sequence
 from typing import Any, Callable, Optional
 
 from ..device.faults import Refused
-from ..device.offer import LINE, LINK, NAMES, Offer
-from ..root import Root, read_text
+from ..device.offer import Offer
+from ..kernel.proofs import disproved
+from ..root import Root
 from . import answers
 
 log = logging.getLogger(__name__)
 _WHAT = "hand out a device"
-
-
-def _link(place: str, expected: str) -> str:
-    try:
-        found = os.readlink(place).rpartition("/")[2]
-    except OSError:
-        found = ""
-    return "" if found == expected else f"is {found or 'none'}, it was {expected or 'none'}"
-
-
-def _line(place: str, expected: str) -> str:
-    text = read_text(place)
-    return "" if text is not None and expected in text.splitlines() else f"has no line {expected}"
-
-
-def _names(place: str, expected: str) -> str:
-    try:
-        found = " ".join(sorted(os.listdir(place)))
-    except OSError:
-        found = ""
-    return "" if found == expected else f"holds {found or 'nothing'}, it held {expected}"
-
-
-_FORMS: dict[str, Callable[[str, str], str]] = {LINK: _link, LINE: _line, NAMES: _names}
-
-
-def disproved(root: Root, offer: Offer) -> str:
-    """Return which fact of an offer does not hold any more, as text; empty when all do."""
-    base = str(root.base).rstrip("/")
-    for path, expected, form in offer.proofs:
-        difference = _FORMS[form](base + path, expected)
-        if difference:
-            return f"{path} {difference} when the unit was listed"
-    gone = [node for node in offer.nodes if not os.path.exists(base + node)]
-    return f"{gone[0]} does not exist any more" if gone else ""
 
 
 class Allocator:

@@ -71,8 +71,8 @@ class Service:
             log.error("%s; the former declaration stays", fault.text())  # noqa: TRY400
         else:
             if declaration != self._declaration:
-                # what an earlier declaration meant is not missing from this one
-                self._offers = tuple(offer for offer in self._offers if not offer.trouble)
+                # what an earlier declaration meant is not missing from this one, and everything is read anew
+                self._offers = tuple(replace(offer, proofs=()) for offer in self._offers if not offer.trouble)
             self._declaration = declaration
         self._explain_at = 0.0
         self.waker.set()

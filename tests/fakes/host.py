@@ -1,4 +1,4 @@
-"""Maker of host trees: a folder that looks like /sys, /proc and /dev of a machine, one function at a time.
+"""Maker of host trees: a folder that looks like /sys, /proc and /dev of a machine, one device at a time.
 
 Unit tests, module tests, cases and benchmarks take their hosts from here, those with device events (udev.py) too;
 the VM tests check the same readers against a real kernel.
@@ -7,6 +7,7 @@ the VM tests check the same readers against a real kernel.
 from __future__ import annotations
 
 import os
+import shutil
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -123,3 +124,61 @@ class FakeHost:
     def node(self, group: str) -> Path:
         """Make the group's node as a plain file (a real node needs a real kernel)."""
         return self.write(f"/dev/vfio/{group}", "")
+
+    def char(self, path: str) -> Path:
+        """Make a character device at a path of the machine ("/dev/kvm"): a link to /dev/null, which takes no rights to make."""
+        place = self.base / path.lstrip("/")
+        place.parent.mkdir(parents=True, exist_ok=True)
+        place.symlink_to("/dev/null")
+        return place
+
+    def mdev(
+        self,
+        uuid: str,
+        type_id: str = "nvidia-222",
+        name: str | None = "GRID T4-1Q\n",
+        *,
+        parent: str = "0000:65:00.0",
+        group: str = "",
+        real_folder: bool = False,
+    ) -> Path:
+        """Add a mediated device below its parent, without a node; name is the text of its type's `name` file, None for no such file."""
+        bus = f"/sys/bus/mdev/devices/{uuid}"
+        folder = self.base / bus.lstrip("/") if real_folder else self.folder_of(parent) / uuid
+        folder.mkdir(parents=True, exist_ok=True)
+        home = self.folder_of(parent) / "mdev_supported_types" / type_id
+        home.mkdir(parents=True, exist_ok=True)
+        if name is not None:
+            (home / "name").write_text(name, encoding="utf-8")
+        (folder / "mdev_type").symlink_to(os.path.relpath(home, folder))
+        if not real_folder:
+            self.link(bus, f"/{folder.relative_to(self.base)}")
+        if group:
+            self._join(folder, uuid, group)
+        return folder
+
+    def usb(self, port: str, id: str = "46f4:0001", *, bus: int = 1, device: int = 2, serial: str = "", uevent: str | None = None) -> Path:
+        """Plug a USB device in at a port ("1-1"), with its node. Without uevent one is made from the numbers."""
+        folder = self.base / "sys/devices/pci0000:00/0000:00:14.0" / f"usb{bus}" / port
+        folder.mkdir(parents=True, exist_ok=True)
+        self.link(f"/sys/bus/usb/devices/{port}", f"/{folder.relative_to(self.base)}")
+        vendor, product = id.split(":")
+        node = f"bus/usb/{bus:03d}/{device:03d}"
+        ids = f"PRODUCT={int(vendor, 16):x}/{int(product, 16):x}/100\n"
+        made = f"DEVNAME={node}\nDEVTYPE=usb_device\nDRIVER=usb\n{ids}BUSNUM={bus:03d}\nDEVNUM={device:03d}\n"
+        files = {"idVendor": f"{vendor}\n", "idProduct": f"{product}\n", "uevent": made if uevent is None else uevent}
+        if serial:
+            files["serial"] = f"{serial}\n"
+        for name, text in files.items():
+            (folder / name).write_text(text, encoding="utf-8")
+        if uevent is None:
+            self.write(f"/dev/{node}", "")
+        return folder
+
+    def unplug(self, port: str) -> None:
+        """Take a USB device that `usb` plugged in away, with its node."""
+        link = self.base / "sys/bus/usb/devices" / port
+        told = dict(line.split("=", 1) for line in (link / "uevent").read_text(encoding="utf-8").splitlines())
+        (self.base / "dev" / told["DEVNAME"]).unlink(missing_ok=True)
+        shutil.rmtree(link.resolve())
+        link.unlink()

@@ -25,12 +25,18 @@ def until(holds: Callable[[], Any], what: str, seconds: float = 30.0) -> Any:
 
 
 class FakeKubelet:
-    """Serves Registration in a folder. registrations: the requests taken; lists: id -> health, one per message of a stream."""
+    """Serves Registration in a folder.
+
+    registrations: the requests taken. lists: id -> health, one per message of a stream; lists_of: the same by resource.
+    ended: whether the last stream has ended; streams: those that are open, by resource.
+    """
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self.registrations: list[Any] = []
         self.lists: list[dict[str, str]] = []
+        self.lists_of: dict[str, list[dict[str, str]]] = {}
+        self.streams: dict[str, Any] = {}
         self.ended = threading.Event()
         self.refusal = ""
         self._server: Any = None
@@ -84,16 +90,21 @@ class FakeKubelet:
         # the real one asks before it answers, which is why a plugin has to serve first
         self.call("GetDevicePluginOptions", self._messages["Empty"]())
         self.registrations.append(request)
-        threading.Thread(target=self._follow, args=(self._channel, self.ended), daemon=True).start()
+        threading.Thread(target=self._follow, args=(self._channel, self.ended, request.resource_name), daemon=True).start()
         return self._messages["Empty"]()
 
-    def _follow(self, channel: Any, ended: threading.Event) -> None:
+    def _follow(self, channel: Any, ended: threading.Event, resource: str) -> None:
         path = DEVICE_PLUGIN.path("DevicePlugin", "ListAndWatch")
         call = channel.unary_stream(path, self._messages.encoder(), self._messages.decoder("ListAndWatchResponse"))
+        self.streams[resource] = call
         try:
             for message in call(self._messages["Empty"]()):
-                self.lists.append({device.ID: device.health for device in message.devices})
+                listed = {device.ID: device.health for device in message.devices}
+                self.lists.append(listed)
+                self.lists_of.setdefault(resource, []).append(listed)
         except (grpc.RpcError, ValueError):
             pass
+        if self.streams.get(resource) is call:
+            del self.streams[resource]
         # of the start that it belongs to: a stream may outlive a restart by a moment
         ended.set()

@@ -1,11 +1,15 @@
-"""The device plugin service in a thread, over a made host of two units and a stand-in kubelet."""
+"""The device plugin service in a thread, over a made host with two units of each kind that is asked for, and a stand-in kubelet."""
 
 from __future__ import annotations
 
 import json
 import threading
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any, Callable
 
+from ansible_collections.vfio.passthrough.plugins.module_utils.hostdev.device.declaration import MDEV, NODE, PCI, USB
 from ansible_collections.vfio.passthrough.plugins.module_utils.hostdev.kube.options import PluginOptions
 from ansible_collections.vfio.passthrough.plugins.module_utils.hostdev.kube.service import Service
 from ansible_collections.vfio.passthrough.tests.fakes.host import FakeHost
@@ -15,18 +19,87 @@ RESOURCE = "example.com/gpu"
 HEALTHY, A_LOST = {"16": "Healthy", "17": "Healthy"}, {"16": "Unhealthy", "17": "Healthy"}
 
 
-class PluginBench:
-    """A host of two units, a kubelet that may be there, and the service in a thread."""
+@dataclass(frozen=True)
+class Stand:
+    """How two units of one kind, A and B, stand on a bench.
 
-    def __init__(self, base: Path, resource: str = RESOURCE) -> None:
-        self.resource = resource
+    resource: the name unless another one is asked for. entry: what the declaration says beside it. ids: of A and B.
+    nodes: of A and B, on the made host. make: puts both units there. renew: makes a node that is gone.
+    """
+
+    resource: str
+    entry: dict[str, Any]
+    ids: tuple[str, str]
+    nodes: tuple[str, str]
+    make: Callable[[FakeHost], None]
+    renew: Callable[[FakeHost, str], Path]
+
+
+def _pci(host: FakeHost) -> None:
+    for bus, group in (("01", "16"), ("02", "17")):
+        host.function(f"0000:{bus}:00.0", driver="vfio-pci", group=group, files={"numa_node": "1\n"})
+        host.node(group)
+
+
+def _mdev(host: FakeHost) -> None:
+    host.function("0000:65:00.0", "10de:1eb8", "030200", driver="nvidia", group="1", files={"numa_node": "1\n"})
+    for uuid, group in (("53764d0e-85a0-42b4-af5c-2046b460b1dc", "100"), ("54444d0e-85a0-42b4-af5c-2046b4bbb1aa", "101")):
+        host.mdev(uuid, group=group)
+        host.node(group)
+
+
+def _usb(host: FakeHost) -> None:
+    host.usb("1-1", device=2)
+    host.usb("1-2", device=3)
+
+
+def _kvm(host: FakeHost) -> None:
+    host.char("/dev/kvm")
+
+
+def _empty(host: FakeHost, path: str) -> Path:
+    return host.write(path, "")
+
+
+STANDS = {
+    PCI: Stand(RESOURCE, {"select": {"id": "10de:2684"}}, ("16", "17"), ("/dev/vfio/16", "/dev/vfio/17"), _pci, _empty),
+    MDEV: Stand(
+        "example.com/vgpu", {"select": {"mdev_type": "GRID T4-1Q"}}, ("100", "101"), ("/dev/vfio/100", "/dev/vfio/101"), _mdev, _empty
+    ),
+    USB: Stand(
+        "example.com/stick",
+        {"select": {"usb": {"vendor": "46f4", "product": "0001"}}},
+        ("1-1", "1-2"),
+        ("/dev/bus/usb/001/002", "/dev/bus/usb/001/003"),
+        _usb,
+        _empty,
+    ),
+    NODE: Stand(
+        "devices.kubevirt.io/kvm",
+        {"node": "/dev/kvm", "count": 2},
+        ("kvm0", "kvm1"),
+        ("/dev/kvm", "/dev/kvm"),
+        _kvm,
+        FakeHost.char,
+    ),
+}
+
+
+class PluginBench:
+    """A host of two units of each kind, a kubelet that may be there, and the service in a thread.
+
+    resource: the name of the only kind's resource, where it matters.
+    """
+
+    def __init__(self, base: Path, kinds: Sequence[str] = (PCI,), resource: str = "") -> None:
         self.host = FakeHost(base)
-        for bus, group in (("01", "16"), ("02", "17")):
-            self.host.function(f"0000:{bus}:00.0", driver="vfio-pci", group=group, files={"numa_node": "1\n"})
-            self.host.node(group)
+        self.stands = {kind: STANDS[kind] for kind in kinds}
+        self.resources = {kind: resource or stand.resource for kind, stand in self.stands.items()}
+        for stand in self.stands.values():
+            stand.make(self.host)
         self.folder = base / "plugins"
         self.folder.mkdir()
-        self.declare({"resource": resource, "select": {"id": "10de:2684"}})
+        self.serve(*kinds)
         self.options = PluginOptions(
             plugin_folder=str(self.folder),
             run_folder=str(base / "r"),
@@ -39,6 +112,10 @@ class PluginBench:
         self.service: Service | None = None
         self._end = threading.Event()
         self._thread: threading.Thread | None = None
+
+    def serve(self, *kinds: str) -> None:
+        """Declare these kinds and no other."""
+        self.declare(*({"resource": self.resources[kind], **self.stands[kind].entry} for kind in kinds))
 
     def declare(self, *entries: object) -> None:
         self.host.write("/etc/devices.json", json.dumps({"devices": list(entries)}))

@@ -98,7 +98,7 @@ def cases(document: dict[str, Any]) -> Iterator[Case]:
 
 def _check(case: dict[str, Any], want: Any) -> None:
     with tempfile.TemporaryDirectory(prefix="l") as folder:
-        run = Run(PluginBench(Path(folder), case.get("resource", RESOURCE)))
+        run = Run(PluginBench(Path(folder), resource=case.get("resource", RESOURCE)))
         try:
             for step in case["steps"]:
                 STEPS[step](run)

@@ -14,12 +14,8 @@ from ..device.faults import Fault, Unsupported
 from ..device.names import socket_name
 from ..device.offer import Offer
 from . import answers
+from .rpc import grpc
 from .wire import DEVICE_PLUGIN, Messages, device_plugin
-
-try:
-    import grpc
-except ImportError:
-    grpc = None
 
 # each open ListAndWatch keeps a thread, and two may overlap while a kubelet comes back
 _THREADS = 8

@@ -9,12 +9,8 @@ from typing import Any
 
 from ..device.faults import Absent, Fault, Unsupported
 from ..root import Root
+from .rpc import grpc
 from .wire import Api, Messages
-
-try:
-    import grpc
-except ImportError:
-    grpc = None
 
 SOCKET = "/var/lib/kubelet/pod-resources/kubelet.sock"
 _WHAT = "ask the kubelet for its devices"

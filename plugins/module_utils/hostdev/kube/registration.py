@@ -9,12 +9,8 @@ from typing import Any, Callable, Optional
 
 from ..device.faults import Fault, Unsupported
 from .plugin import Identity, Server, identity
+from .rpc import grpc
 from .wire import DEVICE_PLUGIN, device_plugin
-
-try:
-    import grpc
-except ImportError:
-    grpc = None
 
 log = logging.getLogger(__name__)
 

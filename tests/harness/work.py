@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import xml.etree.ElementTree as ET
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Optional
+from typing import Any, Optional
 
 from .say import say
 
@@ -20,6 +22,8 @@ VENV_BIN = ROOT / ".venv/bin"
 COLLECTION = Path("ansible_collections/vfio/passthrough")
 ENVIRONMENTS = Path("tests/output/.tmp/delegation")
 TAIL = 60
+# seconds: of a tool, of a part that shows its output as it comes (soak takes hours), and from being told to end to being made to
+LIMIT, LONG_LIMIT, GRACE = 1500.0, 4 * 3600.0, 60.0
 
 
 @dataclass(frozen=True)
@@ -53,14 +57,33 @@ def call(name: str, command: Sequence[str], *, cwd: Path = ROOT, env: Optional[M
     log = BUILD / "logs" / f"{name}.log"
     log.parent.mkdir(parents=True, exist_ok=True)
     with log.open("w", encoding="utf-8") as file:
-        done = subprocess.run(
-            list(command), cwd=cwd, env=environment(env), stdin=subprocess.DEVNULL, stdout=file, stderr=subprocess.STDOUT, check=False
-        )
+        code = bounded(command, cwd=cwd, env=environment(env), seconds=LIMIT, stdout=file, stderr=subprocess.STDOUT)
     output = log.read_text(encoding="utf-8", errors="replace")
-    if done.returncode:
+    if code:
         sys.stdout.write("\n".join([*output.splitlines()[-TAIL:], ""]))
-        say(f"{name}: exit {done.returncode}; the whole output is in {log.relative_to(ROOT)}")
-    return done.returncode == 0, output
+        say(f"{name}: exit {code}; the whole output is in {log.relative_to(ROOT)}")
+    return code == 0, output
+
+
+def bounded(command: Sequence[str], *, seconds: float, **how: Any) -> int:
+    """Run a command and return its exit code; one that does not end in so many seconds is ended with all its children.
+
+    Without a bound one test that hangs takes the whole run with it, and says nothing.
+    """
+    with subprocess.Popen(list(command), stdin=subprocess.DEVNULL, start_new_session=True, **how) as running:
+        try:
+            return running.wait(seconds)
+        except subprocess.TimeoutExpired:
+            say(f"{Path(command[0]).name} did not end within {seconds:.0f} s, and is ended")
+            return 1
+        finally:
+            # also after an interrupt: the session is the command's own, so that the terminal's signal does not reach it
+            with suppress(ProcessLookupError):
+                os.killpg(running.pid, signal.SIGINT if running.poll() is None else signal.SIGKILL)
+            with suppress(subprocess.TimeoutExpired):
+                running.wait(GRACE)
+            with suppress(ProcessLookupError):
+                os.killpg(running.pid, signal.SIGKILL)
 
 
 def check(name: str, command: Sequence[str], *, cwd: Path = ROOT, env: Optional[Mapping[str, str]] = None) -> Tally:
@@ -117,4 +140,4 @@ def copy_tree(collections: Path) -> Path:
 def stream(command: Sequence[str], env: Optional[Mapping[str, str]] = None) -> bool:
     """Run a command whose output belongs on the terminal as it comes; return whether it succeeded."""
     sys.stdout.flush()
-    return subprocess.run(list(command), cwd=ROOT, env=env or environment(), stdin=subprocess.DEVNULL, check=False).returncode == 0
+    return bounded(command, cwd=ROOT, env=env or environment(), seconds=LONG_LIMIT) == 0

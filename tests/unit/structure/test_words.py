@@ -9,7 +9,19 @@ from collections.abc import Iterator
 import pytest
 from ansible_collections.vfio.passthrough.tests.unit.structure.tree import ROOT
 
-SKIPPED = {".git", ".venv", "build", "collections", ".ansible", "output", "__pycache__", ".mypy_cache", ".ruff_cache", ".pytest_cache"}
+SKIPPED = {
+    ".git",
+    ".venv",
+    "build",
+    "collections",
+    ".ansible",
+    "output",
+    "__pycache__",
+    ".mypy_cache",
+    ".ruff_cache",
+    ".pytest_cache",
+    ".hypothesis",
+}
 LARGEST = 1024 * 1024
 # the given cases are kept as they were given
 GIVEN = "tests/cases/data/"

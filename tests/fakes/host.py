@@ -150,7 +150,8 @@ class FakeHost:
         home.mkdir(parents=True, exist_ok=True)
         if name is not None:
             (home / "name").write_text(name, encoding="utf-8")
-        (folder / "mdev_type").symlink_to(os.path.relpath(home, folder))
+        if type_id:
+            (folder / "mdev_type").symlink_to(os.path.relpath(home, folder))
         if not real_folder:
             self.link(bus, f"/{folder.relative_to(self.base)}")
         if group:

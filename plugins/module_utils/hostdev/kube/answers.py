@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from ..device.declaration import NODE
 from ..device.faults import Absent, Fault, Refused
 from ..device.grant import place_folder
 from ..device.inventory import HEALTHY
@@ -41,7 +42,7 @@ def container_answer(resource: str, ids: Sequence[str], offers: Mapping[str, Off
     # read-only is enough to connect, and keeps a container from planting anything where the service makes sockets
     folders = dict.fromkeys(folder_of(offer, grants) for offer in chosen)
     return {
-        "envs": variables(resource, chosen),
+        "envs": variables(resource, chosen, next((offer.kind for offer in offers.values()), NODE)),
         "mounts": [{"container_path": folder, "host_path": folder, "read_only": True} for folder in folders],
         "devices": [{"container_path": node, "host_path": f"{prefix}{node}", "permissions": nodes[node]} for node in nodes],
     }
@@ -109,10 +110,13 @@ def usable(resource: str, one: str, offers: Mapping[str, Offer]) -> Offer:
     return offer
 
 
-def variables(resource: str, chosen: Sequence[Offer]) -> dict[str, str]:
-    """Return the variables that name the chosen units: KubeVirt's, and ours for companions."""
-    prefixes = {KINDS[offer.kind].prefix for offer in chosen} - {""}
-    values = {variable(prefix, resource): ",".join(value for offer in chosen for value in offer.values) for prefix in prefixes}
+def variables(resource: str, chosen: Sequence[Offer], kind: str) -> dict[str, str]:
+    """Return the variables that name the chosen units: KubeVirt's, empty for no unit, and ours for companions.
+
+    kind: of the resource's units; a resource has one.
+    """
+    prefix = KINDS[kind].prefix
+    values = {variable(prefix, resource): ",".join(value for offer in chosen for value in offer.values)} if prefix else {}
     attached = [f"{offer.values[0]}={'+'.join(offer.companions)}" for offer in chosen if offer.companions]
     if attached:
         values[variable(COMPANIONS, resource)] = ",".join(attached)

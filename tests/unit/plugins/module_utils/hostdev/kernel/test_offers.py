@@ -139,7 +139,7 @@ def test_a_vgpu_of_the_vendors_own_framework_is_told_by_its_profile(host: FakeHo
     [
         (rebind, "bound to the host's driver nvidia"),
         (regroup, "in IOMMU group 99 now"),
-        (lambda host, _folder: _pull(host), "left the bus"),
+        (pull, "left the bus"),
     ],
 )
 def test_a_unit_that_is_gone_says_why(host: FakeHost, change: Any, reason: str) -> None:

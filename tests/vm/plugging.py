@@ -46,6 +46,12 @@ def bind(worker: Worker, addresses: Iterable[str], driver: str = "vfio-pci") -> 
     worker.ssh("set -e; " + "; ".join(lines))
 
 
+def drivers(worker: Worker, addresses: Iterable[str]) -> list[str]:
+    """Return the driver of each PCI function, "" for none, and for one that is not there."""
+    look = "; ".join(f"echo x$(basename $(readlink {PCI}/{one}/driver) 2>/dev/null)" for one in addresses)
+    return [line[1:] for line in worker.ssh(look).split()]
+
+
 def group(worker: Worker, address: str) -> str:
     """Return the number of a function's IOMMU group."""
     return worker.ssh(f"basename $(readlink {PCI}/{address}/iommu_group)").strip()

@@ -83,7 +83,7 @@ class Stand:
         self.declare(*entries)
         self._agent = self.worker.shell.start(f"{PYTHON}; exec python3 /{COLLECTION}/tests/vm/kubelet_agent.py {self.folder}")
         self.registered()
-        self.worker.ssh(f"systemctl daemon-reload && systemctl start {UNIT}")
+        self.worker.ssh(f"systemctl daemon-reload && systemctl start {UNIT} || {{ journalctl -u {UNIT} -o cat >&2; false; }}")
 
     def stop(self) -> None:
         """End the kubelet; the service ends with the worker."""
@@ -148,17 +148,16 @@ class Stand:
         found: dict[str, Any] = json.loads(self.worker.ssh(f"cat {STATE}"))
         return found
 
-    def wait_skipped(self, address: str, detail: str) -> None:
-        """Wait until the state file says of a declared device that it is not offered, and why."""
+    def wait_reason(self, name: str, text: str) -> None:
+        """Wait until the state file gives a reason why a device, by its address or name, is not handed out."""
 
         def told() -> bool:
-            return any(one["address"] == address and detail in one["detail"] for one in self.state()["skipped"])
+            found = self.state()
+            reasons = [one["reason"] for one in found["units"] if one["name"] == name]
+            reasons += [one["detail"] for one in found["skipped"] if one["address"] == name]
+            return any(text in reason for reason in reasons)
 
-        wait_for(f"{address} to be skipped for {detail!r}", told, self.worker.running, PATIENCE)
-
-    def journal(self) -> str:
-        """Return what the service has said."""
-        return self.worker.ssh(f"journalctl -u {UNIT} -o cat --no-pager")
+        wait_for(f"{name} to be withheld for {text!r}", told, self.worker.running, PATIENCE)
 
     def peer(self, *answers: dict[str, Any], memlock: int = 0, uid: int = UID) -> dict[str, Any]:
         """Return what a container that was given these answers has after asking at its sockets (see grant_peer.py)."""

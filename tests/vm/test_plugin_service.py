@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from ansible_collections.vfio.passthrough.tests.vm import devices, plugging
 from ansible_collections.vfio.passthrough.tests.vm.grant_peer import DEFAULT_LIMIT
+from ansible_collections.vfio.passthrough.tests.vm.links import wait_for
 from ansible_collections.vfio.passthrough.tests.vm.machine import Worker, timed_worker
 from ansible_collections.vfio.passthrough.tests.vm.plugging import PCI, bind, group
 from ansible_collections.vfio.passthrough.tests.vm.plugin_stand import UID, KubeletFault, Stand, nodes, value
@@ -15,12 +16,21 @@ from ansible_collections.vfio.passthrough.tests.vm.plugin_stand import UID, Kube
 GPUS = ("0000:01:00.0", "0000:02:00.0")
 AUDIOS = ("0000:01:00.1", "0000:02:00.1")
 GPU, VF = "nvidia.com/AD102_GEFORCE_RTX_4090", "example.com/vf"
+SERIAL, SMALL, STICK, DONGLE, PAIR = (f"example.com/{name}" for name in ("serial", "small", "stick", "dongle", "pair"))
 DECLARED: list[dict[str, Any]] = [
     {"resource": GPU, "select": {"id": "10de:2684"}},
     {"resource": VF, "select": {"id": "8086:10ca"}},
+    # the name has spaces and the id has none: both are the kernel's own words
+    {"resource": SERIAL, "select": {"mdev_type": "Dual port serial"}},
+    {"resource": SMALL, "select": {"mdev_type": "mbochs-small"}},
+    {"resource": DONGLE, "select": {"usb": {"vendor": "46f4", "product": "0001", "serial": "D1"}}},
+    {"resource": PAIR, "bundle": [{"usb": {"serial": "P1"}}, {"usb": {"serial": "P2"}}]},
+    {"resource": STICK, "select": [{"usb": {"vendor": "46f4", "port": "2-4"}}, {"usb": {"port": "2-2"}}]},
 ]
+UUIDS = tuple(f"c9f44f5e-d2f9-4e60-9d60-5f0f5e1d2c1{number}" for number in range(3))
+VARIABLE = "PCI_RESOURCE_NVIDIA_COM_AD102_GEFORCE_RTX_4090"
 CONTROL = "/dev/vfio/vfio"
-NIC_PORT = 5
+NIC_PORT, USB_PORT = 5, 6
 GIB = 1 << 30
 
 
@@ -47,12 +57,14 @@ def _stand(worker: Worker) -> Iterator[Stand]:
     made.stop()
 
 
-@pytest.fixture(name="cards", scope="module")
+@pytest.fixture(name="cards")
 def _cards(worker: Worker, stand: Stand) -> list[str]:
-    """Return the groups of both GPUs, once they are offered."""
-    found = [group(worker, one) for one in GPUS]
-    stand.wait(GPU, *found)
-    return found
+    """Return the groups of both GPUs, which are offered; whatever an earlier test left."""
+    found = plugging.drivers(worker, (*GPUS, *AUDIOS))
+    bind(worker, [one for one, driver in zip((*GPUS, *AUDIOS), found) if driver != "vfio-pci"])
+    cards = [group(worker, one) for one in GPUS]
+    stand.wait(GPU, *cards)
+    return cards
 
 
 def test_gpus_and_functions_are_offered_by_group_with_one_address_each(
@@ -63,7 +75,7 @@ def test_gpus_and_functions_are_offered_by_group_with_one_address_each(
     # this machine has one memory node and no word about it
     assert [state["numa"] for state in listed.values()] == [[], []]
     for resource, variable, ids, addresses in (
-        (GPU, "PCI_RESOURCE_NVIDIA_COM_AD102_GEFORCE_RTX_4090", cards, GPUS),
+        (GPU, VARIABLE, cards, GPUS),
         (VF, "PCI_RESOURCE_EXAMPLE_COM_VF", virtual, functions),
     ):
         for one, address in zip(ids, addresses):
@@ -109,30 +121,121 @@ def test_a_member_on_a_driver_of_the_host_makes_its_group_unhealthy(stand: Stand
     audio = AUDIOS[1]
     override = f"{PCI}/{audio}/driver_override"
     stand.cause([unbind(audio), (override, "snd_hda_intel"), probe(audio)], GPU, cards[0])
-    assert stand.lists(GPU)[-1][cards[1]]["health"] == "Unhealthy"
-    stand.wait_skipped(GPUS[1], f"{audio} snd_hda_intel")
+    stand.wait_reason(GPUS[1], f"{audio} snd_hda_intel")
     with pytest.raises(KubeletFault, match=f"{audio} snd_hda_intel"):
         stand.allocate(GPU, cards[1:])
     stand.cause([unbind(audio), (override, "vfio-pci"), probe(audio)], GPU, *cards)
 
 
-def test_a_removed_function_goes_and_its_sibling_stays(stand: Stand, cards: list[str], worker: Worker) -> None:
+def test_a_removed_function_is_withdrawn_and_its_sibling_stays(stand: Stand, cards: list[str], worker: Worker) -> None:
     stand.cause([(f"{PCI}/{GPUS[0]}/remove", "1")], GPU, cards[1])
-    assert list(stand.lists(GPU)[-1]) == cards[1:]
+    stand.wait_reason(GPUS[0], "left the bus")
     worker.ssh("echo 1 >/sys/bus/pci/rescan; udevadm settle")
     # found again it is the vendor's driver's: nobody takes what comes up later
-    stand.wait_skipped(GPUS[0], "nvidia")
+    stand.wait_reason(GPUS[0], "nvidia")
     bind(worker, GPUS[:1])
     stand.wait(GPU, *cards)
 
 
-def test_a_card_that_is_pulled_out_goes_and_plugged_in_it_waits_to_be_bound(stand: Stand, cards: list[str], worker: Worker) -> None:
+def test_a_card_that_is_pulled_out_is_withdrawn_and_plugged_in_it_waits_to_be_bound(stand: Stand, cards: list[str], worker: Worker) -> None:
     worker.unplug("gpu1")
-    assert list(stand.wait(GPU, cards[0])) == cards[:1]
+    stand.wait(GPU, cards[0])
+    stand.wait_reason(GPUS[1], "left the bus")
+    with pytest.raises(KubeletFault, match="left the bus"):
+        stand.allocate(GPU, cards[1:])
     worker.plug(devices.gpu(1))
-    stand.wait_skipped(GPUS[1], "nvidia")
+    stand.wait_reason(GPUS[1], "nvidia")
     bind(worker, (GPUS[1], AUDIOS[1]))
     stand.wait(GPU, cards[0], group(worker, GPUS[1]))
+
+
+def test_after_groups_were_numbered_anew_an_id_means_the_card_that_has_it_now(stand: Stand, cards: list[str], worker: Worker) -> None:
+    for number in (0, 1):
+        worker.unplug(f"gpu{number}")
+    stand.wait(GPU)
+    for number in (1, 0):
+        worker.plug(devices.gpu(number))
+        bind(worker, (GPUS[number], AUDIOS[number]))
+    assert [group(worker, one) for one in GPUS] == cards[::-1]
+    stand.wait(GPU, *cards)
+    (answer,) = stand.allocate(GPU, cards)
+    assert value(answer, VARIABLE) == ",".join(GPUS[::-1])
+
+
+def test_mediated_devices_come_and_go(stand: Stand, worker: Worker) -> None:
+    serials = [plugging.make_mdev(worker, "mtty", "2", uuid) for uuid in UUIDS[:2]]
+    small = plugging.make_mdev(worker, "mbochs", "small", UUIDS[2])
+    stand.wait(SERIAL, *serials)
+    stand.wait(SMALL, small)
+    (answer,) = stand.allocate(SERIAL, serials)
+    assert value(answer, "MDEV_PCI_RESOURCE_EXAMPLE_COM_SERIAL") == ",".join(UUIDS[:2])
+    assert nodes(answer) == [CONTROL, *(f"/dev/vfio/{one}" for one in serials)]
+    stand.cause([(f"/sys/bus/mdev/devices/{UUIDS[0]}/remove", "1")], SERIAL, serials[1])
+    with pytest.raises(KubeletFault, match=f"{UUIDS[0]} was removed"):
+        stand.allocate(SERIAL, serials[:1])
+    assert plugging.make_mdev(worker, "mtty", "2", UUIDS[0]) == serials[0]
+    stand.wait(SERIAL, *serials)
+
+
+def test_a_mediated_device_is_granted_as_any_other(stand: Stand, worker: Worker) -> None:
+    group_of = f"basename $(readlink /sys/bus/mdev/devices/{UUIDS[2]}/iommu_group)"
+    small = worker.ssh(group_of).strip()
+    (answer,) = stand.allocate(SMALL, [small])
+    got = stand.peer(answer, memlock=GIB)
+    assert (got["fault"], got["limits"]) == ("", [GIB, GIB])
+    assert got["nodes"][f"/dev/vfio/{small}"] == [UID, UID, 0o600]
+
+
+@pytest.fixture(name="bus", scope="module")
+def _bus(worker: Worker) -> str:
+    """Return the bus of a USB controller."""
+    return plugging.plug_usb_controller(worker, USB_PORT)
+
+
+def numbers(worker: Worker, name: str) -> tuple[int, int]:
+    bus, device = worker.ssh(f"cat {plugging.USB}/{name}/busnum {plugging.USB}/{name}/devnum").split()
+    return int(bus), int(device)
+
+
+def test_a_stick_keeps_its_id_through_its_replugging(stand: Stand, worker: Worker, bus: str) -> None:
+    name = plugging.plug_stick(worker, bus, 1, "D1")
+    stand.wait(DONGLE, f"{name}:D1")
+    first = numbers(worker, name)
+    (answer,) = stand.allocate(DONGLE, [f"{name}:D1"])
+    assert value(answer, "USB_RESOURCE_EXAMPLE_COM_DONGLE") == "{}:{}".format(*first)
+    assert nodes(answer) == ["/dev/bus/usb/{:03}/{:03}".format(*first)]
+    plugging.pull_stick(worker, "D1")
+    stand.wait(DONGLE)
+    stand.wait_reason(name, "unplugged")
+    with pytest.raises(KubeletFault, match="unplugged"):
+        stand.allocate(DONGLE, [f"{name}:D1"])
+    assert plugging.plug_stick(worker, bus, 1, "D1") == name
+    stand.wait(DONGLE, f"{name}:D1")
+    again = numbers(worker, name)
+    assert again != first
+    (answer,) = stand.allocate(DONGLE, [f"{name}:D1"])
+    assert value(answer, "USB_RESOURCE_EXAMPLE_COM_DONGLE") == "{}:{}".format(*again)
+
+
+def test_a_bundle_is_whole_or_not_there_and_its_sticks_serve_nothing_else(stand: Stand, worker: Worker, bus: str) -> None:
+    second = plugging.plug_stick(worker, bus, 3, "P2")
+    stand.wait_reason(second, "lacks usb serial P1")
+    first = plugging.plug_stick(worker, bus, 2, "P1")
+    pair = f"{first}:P1_{second}:P2"
+    stand.wait(PAIR, pair)
+    other = plugging.plug_stick(worker, bus, 4, "S1")
+    stand.wait(STICK, f"{other}:S1")
+    (answer,) = stand.allocate(PAIR, [pair])
+    members = [numbers(worker, name) for name in (first, second)]
+    assert value(answer, "USB_RESOURCE_EXAMPLE_COM_PAIR") == ",".join("{}:{}".format(*one) for one in members)
+    assert nodes(answer) == ["/dev/bus/usb/{:03}/{:03}".format(*one) for one in members]
+    got = stand.peer(answer)
+    assert {one: got["nodes"][one][:2] for one in nodes(answer)} == {one: [UID, UID] for one in nodes(answer)}
+    assert sorted(got["opened"]) == sorted(nodes(answer))
+    plugging.pull_stick(worker, "P2")
+    stand.wait(PAIR)
+    # what is left of it is nobody else's: a guest may hold it
+    assert list(stand.lists(STICK)[-1]) == [f"{other}:S1"]
 
 
 def test_a_container_locks_its_guests_memory_and_owns_its_node_alone(stand: Stand, cards: list[str], worker: Worker) -> None:
@@ -162,18 +265,21 @@ def test_a_kubelet_that_comes_again_is_told_everything_again(stand: Stand, cards
     stand.restart_kubelet()
     stand.wait(GPU, *cards)
     stand.wait(VF, *(group(worker, one) for one in functions))
-    assert sorted(stand.registered()[before:]) == sorted([GPU, VF])
+    everything = {entry["resource"] for entry in DECLARED}
+    wait_for("all registrations", lambda: set(stand.registered()[before:]) == everything, worker.running)
 
 
 # last, since the whole of vfio is changed under the service
 def test_nodes_per_device_are_handed_out_and_granted_where_they_exist(
     stand: Stand, cards: list[str], functions: list[str], worker: Worker
 ) -> None:
+    for uuid in worker.ssh("ls /sys/bus/mdev/devices").split():
+        plugging.remove_mdev(worker, uuid)
     plugging.use_iommufd(worker, [*GPUS, *AUDIOS, *functions])
     stand.wait(GPU, *cards)
     name = worker.ssh(f"ls {PCI}/{GPUS[0]}/vfio-dev").strip()
     (answer,) = stand.allocate(GPU, cards[:1])
-    assert f"/dev/vfio/devices/{name}" in nodes(answer)
+    assert nodes(answer) == [CONTROL, f"/dev/vfio/{cards[0]}", f"/dev/vfio/devices/{name}", "/dev/iommu"]
     got = stand.peer(answer)
-    assert got["nodes"][f"/dev/vfio/devices/{name}"] == [UID, UID, 0o600]
+    assert {one: got["nodes"][one] for one in nodes(answer)[1:]} == {one: [UID, UID, 0o600] for one in nodes(answer)[1:]}
     assert sorted(got["opened"]) == sorted(got["nodes"])

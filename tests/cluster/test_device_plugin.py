@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from ansible_collections.vfio.passthrough.plugins.module_utils.hostdev.kube.podresources import read_kubelet
+from ansible_collections.vfio.passthrough.plugins.module_utils.hostdev.kube.ledger import read_ledger
 from ansible_collections.vfio.passthrough.plugins.module_utils.hostdev.root import Root
 from ansible_collections.vfio.passthrough.tests.cluster.controlplane import ControlPlane
 from ansible_collections.vfio.passthrough.tests.cluster.node import NativeNode
@@ -210,14 +210,28 @@ def test_a_node_that_goes_and_returns(plugin: Plugin, control_plane: ControlPlan
     wait_until("two units", lambda: counts(control_plane, native_node) == ("2", "2"))
 
 
-@pytest.mark.usefixtures("plugin")
-def test_the_kubelet_tells_what_may_be_given_and_who_holds_it(control_plane: ControlPlane, native_node: NativeNode) -> None:
+def test_the_ledger_tells_what_may_be_given_and_who_holds_what(
+    plugin: Plugin, control_plane: ControlPlane, native_node: NativeNode
+) -> None:
     wait_until("two units", lambda: counts(control_plane, native_node) == ("2", "2"))
-    socket = str(native_node.kubelet_folder / "pod-resources/kubelet.sock")
+    folders = (str(native_node.kubelet_folder), str(native_node.device_plugins))
     control_plane.apply(pod("holds", ["sleep", "1000"], resources={RESOURCE: "1"}, node=native_node.name, user=107))
     wait_for_phase(control_plane, "holds", "Running")
-    told = read_kubelet(Root(), socket)
+    told = read_ledger(Root(), *folders)
     control_plane.kubectl("delete", "pod", "holds", "--wait=true", "--grace-period=1")
     assert told.allocatable[RESOURCE] == {"16", "17"}
-    ((resource, unit),) = told.holders
-    assert (resource, told.holders[resource, unit], unit in {"16", "17"}) == (RESOURCE, "default/holds", True)
+    (held,) = told.holders(RESOURCE)
+    address = {"16": "0000:01:00.0", "17": "0000:02:00.0"}[held.id]
+    assert (held.owner, held.container, held.values) == ("default/holds", "main", (address,))
+    assert f"{plugin.host.base}/dev/vfio/{held.id}" in held.nodes
+    assert read_ledger(Root(), *folders).holders(RESOURCE) == ()
+
+
+@pytest.mark.usefixtures("plugin")
+def test_a_pod_that_ended_holds_nothing_though_it_is_not_deleted(control_plane: ControlPlane, native_node: NativeNode) -> None:
+    wait_until("two units", lambda: counts(control_plane, native_node) == ("2", "2"))
+    control_plane.apply(pod("ends", ["true"], resources={RESOURCE: "2"}, node=native_node.name, user=107))
+    wait_for_phase(control_plane, "ends", "Succeeded")
+    folders = (str(native_node.kubelet_folder), str(native_node.device_plugins))
+    wait_until("nobody holds anything", lambda: read_ledger(Root(), *folders).holders(RESOURCE) == ())
+    control_plane.kubectl("delete", "pod", "ends", "--wait=true")

@@ -14,7 +14,8 @@ from ..kernel.claims import unmatched
 from ..kernel.inventory import read_inventory
 from ..kernel.iommu import PENDING_REBOOT, Verdict, read_iommu
 from ..kernel.pending import NextBoot, read_next_boot
-from ..kube.podresources import Kubelet, read_kubelet
+from ..kube.ledger import Ledger, read_ledger
+from ..kube.podresources import KUBELET_ROOT
 from ..root import Root, read_text
 from .chain import ABSENT, BROKEN, GUEST, KERNEL, KUBERNETES, OK, PENDING, Chain, Link, chain_of
 
@@ -35,7 +36,7 @@ class NodeFacts:
     inventory: Inventory
     verdict: Verdict
     plugin: Optional[Mapping[str, Any]] = None
-    kubelet: Optional[Kubelet] = None
+    kubelet: Optional[Ledger] = None
     kubelet_fault: str = ""
     image_name: str = ""
     image: Optional[bool] = None
@@ -111,7 +112,7 @@ def _kubernetes_link(unit: Unit, facts: NodeFacts) -> Link:
     served = {one["resource"]: one for one in facts.plugin.get("resources", [])}
     if not served.get(unit.resource, {}).get("registered"):
         return Link(KUBERNETES, BROKEN, f"the plugin has not registered {unit.resource} with the kubelet", f"is the kubelet up? {look}")
-    mine = [one for one in facts.plugin.get("units", []) if one["resource"] == unit.resource and one["group"] == unit.group]
+    mine = [one for one in facts.plugin.get("units", []) if one["resource"] == unit.resource and one["id"] == unit.group]
     if not mine or mine[0]["health"] != "Healthy":
         return Link(KUBERNETES, BROKEN, f"the plugin says: {mine[0]['reason'] if mine else 'unknown unit'}", look)
     if facts.kubelet is None:
@@ -130,9 +131,9 @@ def _kubernetes_link(unit: Unit, facts: NodeFacts) -> Link:
 
 
 def _guest_link(unit: Unit, facts: NodeFacts) -> Link:
-    holder = facts.kubelet.holders.get((unit.resource, unit.group)) if facts.kubelet else None
-    if holder:
-        return Link(GUEST, OK, f"held by pod {holder}")
+    holders = facts.kubelet.holders(unit.resource, unit.group) if facts.kubelet else ()
+    if holders:
+        return Link(GUEST, OK, f"held by pod {holders[0].owner}")
     if facts.image is False:
         return Link(
             GUEST, BROKEN, f"the launcher image {facts.image_name} is not on the node", "run site.yml with hostdev_launcher_archive"
@@ -140,12 +141,14 @@ def _guest_link(unit: Unit, facts: NodeFacts) -> Link:
     return Link(GUEST, OK, f"free for a guest; launcher image {facts.image_name} is on the node" if facts.image else "free for a guest")
 
 
-def read_facts(root: Root, declaration: Declaration, image: str = "", ctr: Sequence[str] = (), kubelet_socket: str = "") -> NodeFacts:
+def read_facts(
+    root: Root, declaration: Declaration, image: str = "", ctr: Sequence[str] = (), kubelet_root: str = KUBELET_ROOT
+) -> NodeFacts:
     """Return what this node knows now; a kubelet that cannot be asked is a fact, not an error."""
     inventory, boot = read_inventory(root, declaration), read_next_boot(root)
     kubelet, fault = None, ""
     try:
-        kubelet = read_kubelet(root, kubelet_socket)
+        kubelet = read_ledger(root, kubelet_root)
     except Fault as error:
         fault = error.cause
     return NodeFacts(

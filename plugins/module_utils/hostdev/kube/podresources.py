@@ -1,18 +1,21 @@
-"""Reader of the kubelet's podresources API: which devices it may give, and which pod holds which (KEP-606, KEP-2043)."""
+"""Client of the kubelet's podresources API (KEP-606, KEP-2043): its messages, and one call that asks all of it."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
 from functools import cache
 from typing import Any
 
 from ..device.faults import Absent, Fault, Unsupported
 from ..root import Root
-from .rpc import grpc
 from .wire import Api, Messages
 
-SOCKET = "/var/lib/kubelet/pod-resources/kubelet.sock"
+try:
+    import grpc
+except ImportError:
+    grpc = None
+
+KUBELET_ROOT = "/var/lib/kubelet"
+_SOCKET = "pod-resources/kubelet.sock"
 _WHAT = "ask the kubelet for its devices"
 _SECONDS = 10.0
 
@@ -37,33 +40,24 @@ POD_RESOURCES = Api(
 )
 
 
-@dataclass(frozen=True)
-class Kubelet:
-    """What the kubelet says: allocatable device ids by resource, and the pod ("namespace/name") that holds a device."""
-
-    allocatable: Mapping[str, frozenset[str]] = field(default_factory=dict)
-    holders: Mapping[tuple[str, str], str] = field(default_factory=dict)
-
-
 @cache
 def _messages() -> Messages:
     return Messages(POD_RESOURCES)
 
 
-def read_kubelet(root: Root, socket: str = "") -> Kubelet:
-    """Return the kubelet's devices and their holders; Absent without its socket, Fault when it does not answer in 10 s.
+def ask(root: Root, kubelet_root: str = KUBELET_ROOT) -> tuple[Any, Any]:
+    """Return the answers to GetAllocatableResources and to List, as messages.
 
-    Only what the kubelet counts as healthy is allocatable (GetAllocatableResources leaves unhealthy devices out).
+    kubelet_root: the kubelet's --root-dir, which its socket follows. Absent without the socket, Fault when it does not answer
+    in 10 s, Unsupported without python3-grpcio.
     """
     if grpc is None:
         raise Unsupported(what=_WHAT, subject="grpc", cause="not installed", hint="install python3-grpcio and python3-protobuf")
-    path = root.at(socket or SOCKET)
+    path = root.at(f"{kubelet_root}/{_SOCKET}")
     if not path.exists():
         raise Absent(what=_WHAT, subject=str(path), cause="no such socket", hint="start the kubelet")
     with grpc.insecure_channel(f"unix:{path}", options=(("grpc.default_authority", "localhost"),)) as channel:
-        allocatable = _call(channel, path, "GetAllocatableResources")
-        listed = _call(channel, path, "List")
-    return Kubelet(_ids(allocatable.devices), _holders(listed))
+        return _call(channel, path, "GetAllocatableResources"), _call(channel, path, "List")
 
 
 def _call(channel: Any, path: object, method: str) -> Any:
@@ -80,21 +74,3 @@ def _call(channel: Any, path: object, method: str) -> Any:
         raise Fault(
             what=_WHAT, subject=f"{path} {method}", cause=f"{error.code().name}: {error.details()}", hint="look at the kubelet's log"
         ) from error
-
-
-def _ids(devices: Any) -> dict[str, frozenset[str]]:
-    found: dict[str, set[str]] = {}
-    for one in devices:
-        # one resource stands in several entries, one per NUMA node
-        found.setdefault(one.resource_name, set()).update(one.device_ids)
-    return {resource: frozenset(ids) for resource, ids in found.items()}
-
-
-def _holders(listed: Any) -> dict[tuple[str, str], str]:
-    return {
-        (one.resource_name, device_id): f"{pod.namespace}/{pod.name}"
-        for pod in listed.pod_resources
-        for container in pod.containers
-        for one in container.devices
-        for device_id in one.device_ids
-    }

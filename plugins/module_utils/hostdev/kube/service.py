@@ -24,6 +24,7 @@ from .grant import GrantServer, Place
 from .kinds import KINDS, find, find_skipped
 from .notify import notify
 from .options import PluginOptions, load_declaration
+from .past import Past
 from .plugin import Server, Shelf, require
 from .registration import Registrar
 from .roster import changes, merge
@@ -59,6 +60,7 @@ class Service:
         self._written = ""
         self._said = ""
         self._grants = GrantServer(root)
+        self._past = Past(Path(options.plugin_folder))
         self.waker = Waker()
 
     def reload(self) -> None:
@@ -86,6 +88,7 @@ class Service:
         self._changed = bool(lines)
         for line in lines:
             log.info("%s", line)
+        self._past.take(self._offers, changed=bool(lines))
         now = time.monotonic()
         due = [wait for wait in (one.step(now) for one in self._registrars.values()) if wait is not None]
         if lines:
@@ -228,7 +231,7 @@ class Service:
 
     def _write_state(self) -> None:
         served = [{"resource": one.resource, "socket": one.socket, "registered": one.registered} for one in self._registrars.values()]
-        text = state_text(self._offers, self._skipped, served, self._options.grants)
+        text = state_text(self._offers, self._skipped, served, self._options.grants, self._past)
         if text != self._written:
             write_file(self._options.state, text)
             self._written = text

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from ansible_collections.vfio.passthrough.plugins.module_utils.hostdev.device.declaration import Declaration, parse_declaration
+from ansible_collections.vfio.passthrough.plugins.module_utils.hostdev.device.holding import Holding
 from ansible_collections.vfio.passthrough.plugins.module_utils.hostdev.explain.chain import Chain, Link, report
 from ansible_collections.vfio.passthrough.plugins.module_utils.hostdev.explain.node import PLUGIN_STATE, NodeFacts, chains, read_facts
 from ansible_collections.vfio.passthrough.plugins.module_utils.hostdev.kernel.boot_files import RULES
@@ -17,7 +18,7 @@ from ansible_collections.vfio.passthrough.plugins.module_utils.hostdev.kernel.bo
 from ansible_collections.vfio.passthrough.plugins.module_utils.hostdev.kernel.bootplan import Wish
 from ansible_collections.vfio.passthrough.plugins.module_utils.hostdev.kernel.iommu import Verdict, read_state
 from ansible_collections.vfio.passthrough.plugins.module_utils.hostdev.kernel.safety import HUNG
-from ansible_collections.vfio.passthrough.plugins.module_utils.hostdev.kube.podresources import Kubelet
+from ansible_collections.vfio.passthrough.plugins.module_utils.hostdev.kube.ledger import Ledger
 from ansible_collections.vfio.passthrough.plugins.module_utils.hostdev.root import Done, Root
 from ansible_collections.vfio.passthrough.tests.fakes.grub import Machine
 from ansible_collections.vfio.passthrough.tests.fakes.host import FakeHost
@@ -27,9 +28,9 @@ DECLARATION = parse_declaration([{"resource": GPU, "select": {"id": "10de:2684"}
 OK = Verdict("IOMMU_OK", ("dmar0",), "nothing to do")
 PLUGIN = {
     "resources": [{"resource": GPU, "registered": True}],
-    "units": [{"resource": GPU, "group": "16", "health": "Healthy", "reason": ""}],
+    "units": [{"resource": GPU, "id": "16", "health": "Healthy", "reason": ""}],
 }
-KUBELET = Kubelet({GPU: frozenset({"16"})})
+KUBELET = Ledger({GPU: frozenset({"16"})})
 
 
 @pytest.fixture
@@ -61,7 +62,7 @@ def test_a_device_that_arrived_has_evidence_in_all_three_places(host: FakeHost) 
 
 
 def test_a_held_device_names_its_pod(host: FakeHost) -> None:
-    held = Kubelet(KUBELET.allocatable, {(GPU, "16"): "default/vm-a"})
+    held = Ledger(KUBELET.allocatable, (Holding(GPU, "16", "default", "vm-a", "compute"),))
     assert only(chains(DECLARATION, facts(host, kubelet=held))).links[2].evidence == "held by pod default/vm-a"
 
 
@@ -71,13 +72,13 @@ def test_a_held_device_names_its_pod(host: FakeHost) -> None:
         ({"plugin": None}, "Kubernetes", "does not run", "systemctl status"),
         ({"plugin": {"resources": [], "units": []}}, "Kubernetes", "has not registered", "kubelet up"),
         (
-            {"plugin": {**PLUGIN, "units": [{"resource": GPU, "group": "16", "health": "Unhealthy", "reason": "/dev/vfio/16 is gone"}]}},
+            {"plugin": {**PLUGIN, "units": [{"resource": GPU, "id": "16", "health": "Unhealthy", "reason": "/dev/vfio/16 is gone"}]}},
             "Kubernetes",
             "/dev/vfio/16 is gone",
             "journalctl",
         ),
         ({"kubelet": None, "kubelet_fault": "no such socket"}, "Kubernetes", "no such socket", "kubelet up"),
-        ({"kubelet": Kubelet()}, "Kubernetes", "does not list unit 16", "journalctl"),
+        ({"kubelet": Ledger()}, "Kubernetes", "does not list unit 16", "journalctl"),
         ({"image_name": "launcher:1", "image": False}, "guest", "launcher:1 is not on the node", "hostdev_launcher_archive"),
     ],
 )

@@ -13,6 +13,7 @@ from ansible_collections.vfio.passthrough.plugins.module_utils.hostdev.device.gr
 from ansible_collections.vfio.passthrough.plugins.module_utils.hostdev.kube.options import load_declaration
 from ansible_collections.vfio.passthrough.tests.fakes.kubelet import until
 from ansible_collections.vfio.passthrough.tests.fakes.plugin import A_LOST, HEALTHY, RESOURCE, PluginBench
+from ansible_collections.vfio.passthrough.tests.fakes.podresources import answer, entry, store
 
 
 @pytest.fixture(name="bench")
@@ -153,6 +154,16 @@ def test_others_read_what_is_served(running: PluginBench) -> None:
         ("16", "Healthy", "0000:01:00.0"),
         ("17", "Healthy", "0000:02:00.0"),
     ]
+
+
+def test_b30_a_group_that_is_another_unit_since_the_reboot_is_told(bench: PluginBench, caplog: pytest.LogCaptureFixture) -> None:
+    store(bench.folder, entry(RESOURCE, ["18"], answer({"PCI_RESOURCE_EXAMPLE_COM_GPU": "0000:02:00.0"})))
+    bench.start()
+    until(bench.options.state.exists, "the state file")
+    (told,) = json.loads(bench.options.state.read_text(encoding="utf-8"))["renumbered"]
+    assert (told["ids"], told["values"], told["pod_uid"]) == (["18"], ["0000:02:00.0"], "uid-a")
+    assert "0000:02:00.0 is unit 17 now" in told["detail"]
+    assert caplog.text.count("renumbered: unit 18 was 0000:02:00.0 when the pod got it") == 1
 
 
 def test_the_end_removes_sockets_and_keeps_grant_folders(running: PluginBench) -> None:

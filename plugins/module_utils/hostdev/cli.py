@@ -24,7 +24,8 @@ def _device_plugin(options: argparse.Namespace) -> int:
     from .kube.service import run
 
     logging.basicConfig(level=logging.INFO, format="%(message)s", stream=sys.stderr)
-    return run(Root(), PluginOptions(plugin_folder=options.plugin_folder, config=options.config))
+    given = {name: getattr(options, name) for name in ("plugin_folder", "config", "run_folder", "host_prefix", "metrics")}
+    return run(Root(), PluginOptions(**given, grants=f"{options.run_folder}/grant"))
 
 
 def _launch(options: argparse.Namespace) -> int:
@@ -160,6 +161,9 @@ def _emulation(parser: argparse.ArgumentParser) -> None:
 def _add_device_plugin(parser: argparse.ArgumentParser) -> None:
     _config(parser)
     parser.add_argument("--plugin-folder", default="/var/lib/kubelet/device-plugins", help="the kubelet's device plugin folder")
+    parser.add_argument("--run-folder", default="/run/vfio-passthrough", help="of the state file and of grants (default: %(default)s)")
+    parser.add_argument("--host-prefix", default="", help="what the container runtime has to put before /dev to find our nodes")
+    parser.add_argument("--metrics", default="", metavar="ADDRESS:PORT", help="serve metrics for Prometheus there; local addresses only")
 
 
 def _manifest(parser: argparse.ArgumentParser, kinds: str) -> None:

@@ -7,6 +7,7 @@ from typing import NamedTuple, Optional
 
 from .inventory import HEALTHY, UNHEALTHY, Skipped
 
+NO_DEVICE_NODE, GONE, NO_GRANT = "no-device-node", "gone", "no-grant-folder"
 LINK, LINE, NAMES = "link", "line", "names"
 
 
@@ -31,7 +32,8 @@ class Offer:
     required: device nodes without which it is unhealthy; optional: nodes that are handed out where they exist;
     present: those of both that exist. upstream: the buses and bridges above it, from the root down, itself last.
     members: the functions of its IOMMU group. permissions: of the nodes in the container's device cgroup.
-    trouble: why it is unhealthy, apart from missing nodes. proofs: what is looked at again before it is handed out.
+    trouble: why it is unhealthy, apart from missing nodes; trouble_code: the same as one word. proofs: what is looked at
+    again before it is handed out.
     """
 
     kind: str
@@ -49,6 +51,7 @@ class Offer:
     members: tuple[str, ...] = ()
     permissions: str = "mrw"
     trouble: str = ""
+    trouble_code: str = ""
     proofs: tuple[Proof, ...] = ()
 
     @property
@@ -65,6 +68,11 @@ class Offer:
     def health(self) -> str:
         """Return "Healthy" or "Unhealthy" (device plugin API v1beta1)."""
         return UNHEALTHY if self.reason else HEALTHY
+
+    @property
+    def code(self) -> str:
+        """Return the reason as one word, one of few; empty when it is healthy."""
+        return self.trouble_code if self.trouble else NO_DEVICE_NODE if self.missing else ""
 
     @property
     def reason(self) -> str:

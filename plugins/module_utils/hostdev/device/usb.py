@@ -95,7 +95,8 @@ def gather(bundle: Bundle, plugged: Sequence[UsbDevice]) -> list[tuple[UsbDevice
 
     plugged: the devices that are still free, in the order in which they are to be taken.
     """
-    free, made = list(plugged), []
+    free = list(plugged)
+    made: list[tuple[UsbDevice, ...]] = []
     while bundle:
         taken: list[UsbDevice] = []
         for selector in bundle:

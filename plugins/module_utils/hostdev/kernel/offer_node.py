@@ -9,7 +9,7 @@ from functools import lru_cache
 from ..device.declaration import IOMMUFD, NODE, Declaration
 from ..device.grant import safe_id
 from ..device.nodes import Node
-from ..device.offer import Found, Offer
+from ..device.offer import NO_DEVICE_NODE, Found, Offer
 from ..root import Root
 
 
@@ -51,6 +51,7 @@ def _offers(kind: str, resource: str, node: Node, trouble: str) -> tuple[Offer, 
             present=present,
             permissions=node.permissions,
             trouble=trouble,
+            trouble_code=NO_DEVICE_NODE if trouble else "",
         )
         for number in range(node.count)
     )

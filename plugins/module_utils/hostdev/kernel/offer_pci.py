@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from ..device.address import Address
 from ..device.declaration import PCI, Declaration
 from ..device.faults import Absent
-from ..device.inventory import Skipped, Unit, unusable
+from ..device.inventory import GROUP_NOT_VIABLE, Skipped, Unit, unusable
 from ..device.nodes import IOMMU
 from ..device.offer import NAMES, Found, Offer, Proof
 from ..root import Root
@@ -73,6 +73,7 @@ def offer_of(root: Root, unit: Unit) -> Offer:
         upstream=read_upstream(root, unit.primary.address),
         members=tuple(str(one.address) for one in unit.members),
         trouble=unit.trouble,
+        trouble_code=GROUP_NOT_VIABLE if unit.trouble else "",
         proofs=tuple(_proofs(unit)),
     )
 

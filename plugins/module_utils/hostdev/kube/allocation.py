@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import logging
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any, Callable, Optional
 
-from ..device.faults import Refused
+from ..device.faults import Fault, Refused
 from ..device.offer import Offer
 from ..kernel.proofs import disproved
 from ..root import Root
 from . import answers
+from .metrics import Counts
 
 log = logging.getLogger(__name__)
 _WHAT = "hand out a device"
@@ -20,7 +22,7 @@ class Allocator:
     """Answers Allocate for one resource.
 
     offers: gives the units as last seen. look: looks at the machine anew and gives the units as they are now; called only
-    when what was seen does not hold any more, so that an ordinary call costs a few reads.
+    when what was seen does not hold any more, so that an ordinary call costs a few reads. counts: what is kept of the outcomes.
     """
 
     def __init__(
@@ -30,15 +32,26 @@ class Allocator:
         offers: Callable[[], Mapping[str, Offer]],
         look: Callable[[], Mapping[str, Offer]],
         answer: Callable[[Sequence[str], Mapping[str, Offer]], dict[str, Any]],
+        counts: Optional[Counts] = None,
     ) -> None:
         self._root = root
         self._resource = resource
         self._offers = offers
         self._look = look
         self._answer = answer
+        self._counts: Counts = Counter() if counts is None else counts
 
     def __call__(self, requests: Sequence[Sequence[str]]) -> list[dict[str, Any]]:
         """Return one answer per container request; a Fault names the first unit that cannot be handed out, and why."""
+        try:
+            made = self._made(requests)
+        except Fault as fault:
+            self._counts[self._resource, fault.as_dict()["kind"]] += 1
+            raise
+        self._counts[self._resource, "allocated"] += 1
+        return made
+
+    def _made(self, requests: Sequence[Sequence[str]]) -> list[dict[str, Any]]:
         offers = self._checked(requests, self._offers())
         if offers is None:
             offers = self._checked(requests, self._look(), last=True) or {}

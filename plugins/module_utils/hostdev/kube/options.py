@@ -22,7 +22,7 @@ class PluginOptions:
     grants: folder of the units' grant folders, at the same path on the host and in containers.
     host_prefix: what the container runtime has to put before /dev/... to find our nodes; empty where it sees our /dev.
     release: the link to the running release; when it points elsewhere the service ends, to be started anew from there.
-    check_seconds: how often everything is looked at when no event came.
+    check_seconds: how often everything is looked at when no event came. metrics: local address and port, empty for none.
     """
 
     plugin_folder: str = "/var/lib/kubelet/device-plugins"
@@ -33,11 +33,17 @@ class PluginOptions:
     host_prefix: str = ""
     release: str = "/usr/lib/vfio-passthrough/current"
     check_seconds: float = 300.0
+    metrics: str = ""
 
     @property
     def kubelet(self) -> Path:
         """Return the kubelet's registration socket."""
         return Path(self.kubelet_socket) if self.kubelet_socket else Path(self.plugin_folder) / "kubelet.sock"
+
+    @property
+    def lock(self) -> Path:
+        """Return the file that the one running instance holds."""
+        return Path(self.run_folder) / "device-plugin.lock"
 
     @property
     def state(self) -> Path:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Callable
 
-from ..device.offer import Found, Offer
+from ..device.offer import GONE, Found, Offer
 from ..root import Root
 from .kinds import KINDS
 
@@ -27,7 +27,7 @@ def merge(root: Root, former: Sequence[Offer], found: Found, declared: Callable[
         if key in now:
             kept.append(now.pop(key))
         elif declared(offer.resource, offer.kind) and (offer.resource, offer.name) not in named:
-            kept.append(replace(offer, present=(), trouble=KINDS[offer.kind].gone(root, offer), proofs=()))
+            kept.append(replace(offer, present=(), trouble=KINDS[offer.kind].gone(root, offer), trouble_code=GONE, proofs=()))
     return (*kept, *now.values())
 
 

@@ -4,28 +4,27 @@ from __future__ import annotations
 
 import logging
 import os
-import signal
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any, Callable, Optional
+from typing import Callable, Optional
 
 from ..device.declaration import Declaration, Entry
 from ..device.faults import Fault
 from ..device.inventory import Skipped
-from ..device.offer import Offer
+from ..device.offer import NO_GRANT, Offer
 from ..root import Root, remove_file, write_file
 from . import answers
 from .allocation import Allocator
 from .grant import GrantServer, Place
 from .kinds import KINDS, find, find_skipped
+from .metrics import Collector, Tally, serve
 from .notify import notify
 from .options import PluginOptions, load_declaration
 from .past import Past
 from .plugin import Server, Shelf, require
+from .process import alone, signals
 from .registration import Registrar
 from .roster import changes, merge
 from .state import state_text
@@ -60,6 +59,7 @@ class Service:
         self._written = ""
         self._said = ""
         self._grants = GrantServer(root)
+        self._tally = Tally()
         self._past = Past(Path(options.plugin_folder))
         self.waker = Waker()
 
@@ -88,6 +88,8 @@ class Service:
         self._changed = bool(lines)
         for line in lines:
             log.info("%s", line)
+        if lines and self.waker.since is not None:
+            self._tally.updated(time.monotonic() - self.waker.since)
         self._past.take(self._offers, changed=bool(lines))
         now = time.monotonic()
         due = [wait for wait in (one.step(now) for one in self._registrars.values()) if wait is not None]
@@ -137,6 +139,17 @@ class Service:
         self._grants.stop()
         remove_file(self._options.state)
 
+    def serve_metrics(self) -> Callable[[], None]:
+        """Serve what is counted on the address of the options; return what ends that."""
+        registrars = self._registrars
+        collector = Collector(
+            self._tally,
+            self._grants.counts,
+            lambda: (self._offers, self._skipped),
+            lambda: {name: one.registered for name, one in list(registrars.items())},
+        )
+        return serve(self._options.metrics, collector)
+
     def _look(self) -> tuple[Offer, ...]:
         """Return the units as they are now; what cannot be read leaves the last ones, and is told once."""
         declaration = self._mine()
@@ -164,7 +177,12 @@ class Service:
         failed = self._grants.serve(list({place.folder: place for place in map(self._place, offers)}.values()))
         if not failed:
             return offers
-        return tuple(replace(offer, trouble=failed[folder]) if (folder := self._folder(offer)) in failed else offer for offer in offers)
+
+        def troubled(offer: Offer) -> Offer:
+            cause = failed.get(self._folder(offer))
+            return replace(offer, trouble=cause, trouble_code=NO_GRANT) if cause else offer
+
+        return tuple(map(troubled, offers))
 
     def _place(self, offer: Offer) -> Place:
         kind = KINDS[offer.kind]
@@ -200,10 +218,16 @@ class Service:
 
         def look() -> dict[str, Offer]:
             self.waker.set()
-            return {offer.id: offer for offer in find(self._root, self._mine(), self._offers).offers if offer.resource == resource}
+            # with what is not there any more: whoever asks for it is told why
+            return {offer.id: offer for offer in self._look() if offer.resource == resource}
 
         allocator = Allocator(
-            self._root, resource, shelf.offers, look, lambda ids, offers: answers.container_answer(resource, ids, offers, grants, prefix)
+            self._root,
+            resource,
+            shelf.offers,
+            look,
+            lambda ids, offers: answers.container_answer(resource, ids, offers, grants, prefix),
+            self._tally.allocations,
         )
         return Server(resource, Path(self._options.plugin_folder), shelf, allocator, self.waker.set, prefer=prefers)
 
@@ -249,40 +273,16 @@ def _stamp(path: str) -> Optional[tuple[int, int, int]]:
 def run(root: Root, options: PluginOptions) -> int:
     """Serve until SIGTERM or SIGINT, reading the configuration again at SIGHUP; return the exit code 0.
 
-    Faults of the configuration are raised before anything is served.
+    Faults of the configuration, and Busy for a second instance, are raised before anything is served.
     """
-    service = Service(root, options)
-    with _signals(service) as stopping:
-        try:
-            service.run(stopping)
-        finally:
-            service.stop()
+    with alone(options.lock):
+        service = Service(root, options)
+        end_metrics = service.serve_metrics() if options.metrics else None
+        with signals(service.reload, service.waker.set) as stopping:
+            try:
+                service.run(stopping)
+            finally:
+                service.stop()
+                if end_metrics:
+                    end_metrics()
     return 0
-
-
-@contextmanager
-def _signals(service: Service) -> Iterator[Callable[[], bool]]:
-    ended: list[int] = []
-    reload: list[int] = []
-
-    def end(number: int, _frame: object) -> None:
-        ended.append(number)
-        service.waker.set()
-
-    def again(_number: int, _frame: object) -> None:
-        reload.append(1)
-        service.waker.set()
-
-    def stopping() -> bool:
-        if reload:
-            reload.clear()
-            service.reload()
-        return bool(ended)
-
-    before: dict[int, Any] = {number: signal.signal(number, end) for number in (signal.SIGTERM, signal.SIGINT)}
-    before[signal.SIGHUP] = signal.signal(signal.SIGHUP, again)
-    try:
-        yield stopping
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)

@@ -46,14 +46,20 @@ class Waker:
     def __init__(self) -> None:
         """Begin unset. A pipe, since signal handlers set it too: they must never wait for a lock."""
         self._read, self._write = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
+        self._first: Optional[float] = None
+        self.since: Optional[float] = None
 
     def set(self, kind: bytes = FILE) -> None:
         """Wake the one who waits."""
+        self._first = self._first or time.monotonic()
         with suppress(BlockingIOError):
             os.write(self._write, kind)
 
     def wait(self, seconds: float, earliest: float) -> bytes:
-        """Return when set or after so many seconds, yet not before the monotonic time `earliest`; the kinds that it was set with."""
+        """Return when set or after so many seconds, yet not before the monotonic time `earliest`; the kinds that it was set with.
+
+        `since` is then the monotonic time at which it was first set, None when it was not.
+        """
         select.select([self._read], [], [], seconds)
         rest = earliest - time.monotonic()
         if rest > 0:
@@ -62,6 +68,7 @@ class Waker:
         with suppress(BlockingIOError):
             while part := os.read(self._read, 4096):
                 told += part
+        self.since, self._first = self._first if told else None, None
         return told
 
 

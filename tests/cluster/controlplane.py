@@ -72,6 +72,10 @@ class ControlPlane:
         """Return a kubeconfig file with the identity that node NAME's kubelet has (group system:nodes)."""
         return self._kubeconfig(name, *self.authority.issue(name, f"system:node:{name}", "system:nodes"), server_host)
 
+    def user_kubeconfig(self, name: str) -> Path:
+        """Return a kubeconfig file of a user who may do what roles are bound to that name, and nothing else."""
+        return self._kubeconfig(name, *self.authority.issue(name, name), LOOPBACK)
+
     def kubectl(self, *arguments: str, input: str | None = None, check: bool = True) -> str:
         """Return what kubectl prints; its message is in the error when it fails (check=False: then the empty text)."""
         command = [str(self.programs / "kubectl"), "--kubeconfig", str(self.kubeconfig), *arguments]

@@ -47,6 +47,12 @@ launcher_image: localhost/vfio-passthrough-launcher:1.0.0
 launcher_archive: launcher.tar
 launcher_ctr: [k3s, ctr, --namespace, k8s.io]
 """,
+    "kubevirt": """
+kubevirt_devices:
+  - resource: nvidia.com/AD102_GEFORCE_RTX_4090
+    select: {id: "10de:2684"}
+kubevirt_kubeconfig: ~/.kube/config
+""",
     "verify": """
 verify_wait: 120
 """,

@@ -15,6 +15,7 @@ try:
 except ImportError:
     kubernetes = None  # type: ignore[assignment]
 
+MERGE_PATCH, APPLY = "application/merge-patch+json", "application/apply-patch+yaml"
 _SECONDS = 30
 _CONFLICT, _NOT_FOUND, _FORBIDDEN, _INVALID = 409, 404, 403, 422
 
@@ -89,6 +90,23 @@ class Api:
         with _calling("list pods", node or "all"):
             found = self._core.list_pod_for_all_namespaces(field_selector=field, _request_timeout=_SECONDS)
             return [self._plain(one) for one in found.items]
+
+    def call(
+        self, method: str, path: str, *, what: str, body: Any = None, content_type: str = MERGE_PATCH, **options: Any
+    ) -> dict[str, Any]:
+        """Return what a path answers, for kinds that the library has no class for; a body is a merge patch (RFC 7386), or APPLY.
+
+        options: those of the library's dynamic client (limit, _continue, dry_run, field_manager). what: for faults.
+        """
+        # without discovery: it costs requests and leaves a file of a known name in the shared temporary folder
+        dynamic: Any = kubernetes.dynamic.DynamicClient
+        client = dynamic(self._client, discoverer=lambda _client, _cache_file: None)
+        with _calling(what, path):
+            answer = client.request(
+                method, path, body=body, content_type=content_type, serialize=False, _request_timeout=_SECONDS, **options
+            )
+            made: dict[str, Any] = json.loads(answer.data)
+            return made
 
     def _plain(self, value: Any) -> dict[str, Any]:
         made: dict[str, Any] = self._client.sanitize_for_serialization(value)

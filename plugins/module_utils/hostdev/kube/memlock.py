@@ -2,40 +2,24 @@
 
 from __future__ import annotations
 
-import os
-import re
+import logging
 import resource
 from collections.abc import Collection, Iterable
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import Optional
 
-from ..device.faults import Fault, Refused
+from ..device.faults import Absent, Fault, Refused
 from ..root import Root, entries, key_values, read_text
+from .mounts import granted
 from .peer import Peer
+
+log = logging.getLogger(__name__)
 
 GIB = 1 << 30
 _WHAT = "raise the memory-lock limit"
-_ESCAPED = re.compile(r"\\([0-7]{3})")
+_LINE = "Max locked memory"
 _UNLIMITED = 1 << 62  # cgroup v1 says "no limit" with the largest page-aligned number
 _MOST = (1 << 63) - 1
-
-
-def granted_units(mountinfo: str, folders: Collection[tuple[str, int]]) -> int:
-    """Return how many of our grant folders a mount table holds.
-
-    folders: (path, device number of its file system). A mount counts when it is that file system's folder of that very
-    name at that very path: a process may mount what it likes in a namespace of its own, but not what it cannot reach.
-    """
-    seen = set()
-    for line in mountinfo.splitlines():
-        fields = line.split(" ")
-        if len(fields) > 5:
-            major, _colon, minor = fields[2].partition(":")
-            mounted, point = _plain(fields[3]), _plain(fields[4])
-            number = os.makedev(int(major), int(minor))
-            if (point, number) in folders and PurePosixPath(point).parts[-2:] == PurePosixPath(mounted).parts[-2:]:
-                seen.add(point)
-    return len(seen)
 
 
 def bound(memory: int, units: int) -> int:
@@ -58,26 +42,59 @@ def memory_of(root: Root, cgroup_text: str) -> int:
 
 
 def raise_limit(peer: Peer, wanted: int) -> int:
-    """Set the peer's RLIMIT_MEMLOCK, soft and hard alike, never lower than they are; return what holds (2^63-1: no limit)."""
+    """Set the peer's RLIMIT_MEMLOCK, soft and hard alike, never lower than they are; return what holds (2^63-1: no limit).
+
+    Fault with the hard limit when the system refuses: only CAP_SYS_RESOURCE raises that.
+    """
+    soft, hard = limits(peer)
+    limit = max((wanted, soft, hard), key=_size)
+    if (soft, hard) != (limit, limit):
+        _set(peer, limit, f"its hard limit is {_told(hard)}")
+        soft, hard = limits(peer)
+        if _size(soft) < wanted:
+            raise Fault(what=_WHAT, subject=f"{peer.label} to {wanted}", cause=f"the limit reads {_told(soft)} afterwards")
+    return min(_size(soft), _MOST)
+
+
+def limits(peer: Peer) -> tuple[int, int]:
+    """Return soft and hard RLIMIT_MEMLOCK in bytes as /proc/PID/limits tells them, RLIM_INFINITY for none; 0 when it does not."""
+    lines = [line[len(_LINE) :].split() for line in peer.read("limits").splitlines() if line.startswith(_LINE)]
+    soft, hard = lines[0][:2] if lines else ("0", "0")
+    return _limit(soft), _limit(hard)
+
+
+def _limit(text: str) -> int:
+    return resource.RLIM_INFINITY if text == "unlimited" else int(text)
+
+
+def _set(peer: Peer, limit: int, now: str) -> None:
+    subject = f"{peer.label} to {limit}"
     try:
         peer.must_live()
-        soft, hard = resource.prlimit(peer.pid, resource.RLIMIT_MEMLOCK)
-        limit = max((wanted, soft, hard), key=_size)
-        if (soft, hard) != (limit, limit):
-            resource.prlimit(peer.pid, resource.RLIMIT_MEMLOCK, (limit, limit))
-            soft, hard = resource.prlimit(peer.pid, resource.RLIMIT_MEMLOCK)
-        peer.must_live()
+        before = resource.prlimit(peer.pid, resource.RLIMIT_MEMLOCK, (limit, limit))
     except (OSError, ValueError) as error:
-        raise Fault(what=_WHAT, subject=f"{peer.label} to {wanted}", cause=str(error), hint="the service needs CAP_SYS_RESOURCE") from error
-    if _size(soft) < wanted:
-        raise Fault(what=_WHAT, subject=f"{peer.label} to {wanted}", cause=f"the limit reads {soft} afterwards")
-    return min(_size(soft), _MOST)
+        raise Fault(what=_WHAT, subject=subject, cause=f"{error}; {now}", hint="the service needs CAP_SYS_RESOURCE") from error
+    try:
+        # prlimit takes a number: alive now means that it was the peer's own all the time
+        peer.must_live()
+    except Absent:
+        take_back(peer.pid, limit, before)
+        raise
+
+
+def take_back(pid: int, limit: int, before: tuple[int, int]) -> None:
+    """Undo what we set, where the number may have gone to another process between our look and our call."""
+    try:
+        if resource.prlimit(pid, resource.RLIMIT_MEMLOCK) == (limit, limit):
+            resource.prlimit(pid, resource.RLIMIT_MEMLOCK, before)
+    except (OSError, ValueError) as error:
+        log.debug("nobody has the number %d now: %s", pid, error)
 
 
 def check_bound(root: Root, peer: Peer, wanted: int, folders: Collection[tuple[str, int]]) -> None:
     """Raise Refused when more is wanted than the peer's memory and its units justify."""
-    units = granted_units(peer.read("mountinfo"), folders)
-    memory = memory_of(root, peer.read("cgroup"))
+    units = len(granted(peer.read("mountinfo"), folders))
+    memory = memory_of(root, peer.cgroup)
     most = bound(memory, units)
     if wanted > most:
         raise Refused(
@@ -92,8 +109,8 @@ def _size(limit: int) -> int:
     return _MOST if limit == resource.RLIM_INFINITY else limit
 
 
-def _plain(text: str) -> str:
-    return _ESCAPED.sub(lambda found: chr(int(found.group(1), 8)), text)
+def _told(limit: int) -> str:
+    return "unlimited" if limit == resource.RLIM_INFINITY else f"{limit} bytes"
 
 
 def _machine(root: Root) -> int:
@@ -120,7 +137,7 @@ def _lowest(root: Root, paths: dict[str, str], controller: str, names: tuple[str
     first = controller in paths
     path = paths.get(controller, paths.get("", ""))
     # a reader in a container sees cgroups outside of its own as /../..: nothing can be read there
-    if not path or path.startswith("/.."):
+    if not path or path.split("/")[1:2] == [".."]:
         return None
     home = root.sysfs("fs", "cgroup", controller) if first else root.sysfs("fs", "cgroup")
     place = home / path.lstrip("/")

@@ -11,9 +11,10 @@ from typing import Optional
 
 from ..device.faults import Absent, Fault, Refused
 from ..root import Root
-from .answers import IOMMU, VFIO
 from .peer import Peer
 
+VFIO = "/dev/vfio/vfio"
+IOMMU = "/dev/iommu"
 _WHAT = "give a launcher its device node"
 
 
@@ -25,18 +26,19 @@ class Held:
     handle: int
 
 
-def give_nodes(root: Root, peer: Peer, required: Sequence[str], optional: Sequence[str] = ()) -> tuple[str, ...]:
+def give_nodes(root: Root, peer: Peer, required: Sequence[str], optional: Sequence[str] = (), *, vfio: bool = False) -> tuple[str, ...]:
     """Make the peer's uid and gid the owner of nodes in its own root; return their paths.
 
-    All are opened and checked before the first is changed. optional: those that the container may lack; /dev/iommu and
-    the control node /dev/vfio/vfio, which becomes everybody's (mode 0666) and keeps its owner, always are.
+    All are opened and checked before the first is changed. optional: those that the container may lack. vfio: those that
+    every VFIO device is used by are such too, /dev/iommu and the control node /dev/vfio/vfio, which becomes everybody's
+    (mode 0666) and keeps its owner.
     """
     with ExitStack() as stack, _root_of(peer) as top:
         owned = [node for path in required if (node := _open(stack, root, top, path, peer, missing_ok=False))]
-        for path in (*optional, IOMMU):
+        for path in (*optional, IOMMU) if vfio else optional:
             node = _open(stack, root, top, path, peer, missing_ok=True)
             owned += [node] if node else []
-        control = _open(stack, root, top, VFIO, peer, missing_ok=True)
+        control = _open(stack, root, top, VFIO, peer, missing_ok=True) if vfio else None
         peer.must_live()
         _change(root, peer, owned, control)
         return tuple(node.path for node in owned)

@@ -7,7 +7,8 @@ import os
 import select
 import socket
 import struct
-from dataclasses import dataclass
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Optional
 
@@ -16,6 +17,7 @@ from ..root import Root, read_text
 
 _SO_PEERPIDFD = 77  # include/uapi/asm-generic/socket.h, Linux 6.5
 _CREDENTIALS = struct.Struct("iII")
+_MOST = 1 << 20  # a container has some dozen mounts; whoever makes a hundred thousand would have us read for a second
 _WHAT = "attend to a launcher"
 
 
@@ -24,6 +26,8 @@ class Peer:
     """A held process. pid, uid, gid: as this machine numbers them. folder: its /proc folder, as an open descriptor.
 
     A descriptor of /proc/PID belongs to the process and not to its number: once the process is gone, so is all below.
+    remembered: whether it is the kernel that says who connected; otherwise it is what bore the number at our first look.
+    cgroup: what its /proc folder says of that, which is its container's own.
     """
 
     pid: int
@@ -31,11 +35,13 @@ class Peer:
     gid: int
     pidfd: int
     folder: int
+    remembered: bool = True
+    cgroup: str = ""
 
     @property
     def label(self) -> str:
         """Return how messages name it."""
-        return f"process {self.pid} (uid {self.uid})"
+        return _label(self.pid, self.uid)
 
     def must_live(self) -> None:
         """Raise Absent when the process has ended."""
@@ -46,10 +52,13 @@ class Peer:
             raise Absent(what=_WHAT, subject=self.label, cause="it has ended")
 
     def read(self, name: str) -> str:
-        """Return the text of a file of its /proc folder."""
+        """Return the text of a file of its /proc folder; Refused when that is over 1 MiB."""
         handle = os.open(name, os.O_RDONLY | os.O_CLOEXEC, dir_fd=self.folder)
-        with os.fdopen(handle, encoding="utf-8", errors="surrogateescape") as file:
-            return file.read()
+        with os.fdopen(handle, "rb") as file:
+            data = file.read(_MOST + 1)
+        if len(data) > _MOST:
+            raise Refused(what=_WHAT, subject=self.label, cause=f"its {name} has more than {_MOST} bytes")
+        return data.decode("utf-8", "surrogateescape")
 
     def close(self) -> None:
         """Let the process go."""
@@ -67,23 +76,22 @@ def hold(root: Root, connection: socket.socket) -> Peer:
             cause="its process is not in our pid namespace",
             hint="run the service in the host's pid namespace",
         )
-    began = _start_time(root, pid)
-    pidfd = _pidfd(connection, pid)
     try:
-        folder = os.open(root.proc(str(pid)), os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        with ExitStack() as held:
+            pidfd, began = _pidfd(root, connection, pid)
+            held.callback(os.close, pidfd)
+            folder = os.open(root.proc(str(pid)), os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+            held.callback(os.close, folder)
+            peer = Peer(pid, uid, gid, pidfd, folder, remembered=began is None)
+            # alive now means that the number was its own when the folder was opened
+            peer.must_live()
+            if began is not None:
+                _must_be(root, peer, began)
+            peer = replace(peer, cgroup=peer.read("cgroup"))
+            held.pop_all()
+            return peer
     except OSError as error:
-        os.close(pidfd)
-        raise _gone(pid, uid, error) from error
-    peer = Peer(pid, uid, gid, pidfd, folder)
-    try:
-        # alive now means that the number was its own when the folder was opened
-        peer.must_live()
-        if began is None or _start_time(root, pid) != began:
-            raise Absent(what=_WHAT, subject=peer.label, cause="its number went to another process")
-    except Fault:
-        peer.close()
-        raise
-    return peer
+        raise _lost(_label(pid, uid), error) from error
 
 
 def refuse_host(root: Root, peer: Peer) -> None:
@@ -109,24 +117,36 @@ def _namespace(path: Path, folder: Optional[int] = None) -> Optional[tuple[int, 
     return state.st_dev, state.st_ino
 
 
-def _pidfd(connection: socket.socket, pid: int) -> int:
-    """Return a pidfd of the process: the kernel's own memory of who connected, or what bears the number now."""
+def _pidfd(root: Root, connection: socket.socket, pid: int) -> tuple[int, Optional[str]]:
+    """Return a pidfd of who connected, and None; on kernels that do not remember that, of what bears the number now, and when it began."""
     try:
-        return connection.getsockopt(socket.SOL_SOCKET, _SO_PEERPIDFD)
+        return connection.getsockopt(socket.SOL_SOCKET, _SO_PEERPIDFD), None
     except OSError as error:
         if error.errno != errno.ENOPROTOOPT:
-            raise _gone(pid, -1, error) from error
-    try:
-        return os.pidfd_open(pid)
-    except OSError as error:
-        raise _gone(pid, -1, error) from error
+            raise
+    began = _start_time(root, pid)
+    return os.pidfd_open(pid), began
 
 
-def _gone(pid: int, uid: int, error: OSError) -> Absent:
-    return Absent(what=_WHAT, subject=f"process {pid} (uid {uid})", cause=f"it has ended ({error.strerror})")
+def _must_be(root: Root, peer: Peer, began: str) -> None:
+    """Raise Absent when the number went to another process: one that began later, or of another user."""
+    ids = [line.split()[2] for line in peer.read("status").splitlines() if line.startswith(("Uid:", "Gid:"))]
+    if _start_time(root, peer.pid) != began or ids != [str(peer.uid), str(peer.gid)]:
+        raise Absent(what=_WHAT, subject=peer.label, cause="its number went to another process")
 
 
-def _start_time(root: Root, pid: int) -> Optional[str]:
+def _label(pid: int, uid: int) -> str:
+    return f"process {pid} (uid {uid})"
+
+
+def _lost(label: str, error: OSError) -> Fault:
+    # EINVAL: a kernel that has no pidfd of a process that was reaped already
+    if error.errno in {errno.ENOENT, errno.ESRCH, errno.EINVAL}:
+        return Absent(what=_WHAT, subject=label, cause=f"it has ended ({error.strerror})")
+    return Fault(what=_WHAT, subject=label, cause=f"it cannot be held: {error.strerror}")
+
+
+def _start_time(root: Root, pid: int) -> str:
     """Return field 22 of /proc/PID/stat (proc_pid_stat(5)); the name in field 2 may hold anything, so count from its end."""
-    text = read_text(Path(root.proc(str(pid), "stat")))
-    return text.rpartition(")")[2].split()[19] if text else None
+    text = read_text(root.proc(str(pid), "stat"))
+    return text.rpartition(")")[2].split()[19] if text else ""

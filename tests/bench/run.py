@@ -9,13 +9,17 @@ from collections.abc import Callable, Iterable, Sequence
 
 from ..harness.say import say, step
 from ..harness.work import BUILD
-from . import deploy, launcher, scan, site
+from . import allocate, deploy, discovery, launcher, memory, scan, site, startup
 from .figures import Figure, table
 
 BENCHMARKS: dict[str, tuple[Callable[[], Iterable[Figure]], str]] = {
     "scan": (scan.measure, "10 s"),
     "deploy": (deploy.measure, "10 s"),
     "launcher": (launcher.measure, "15 s"),
+    "discovery": (discovery.measure, "20 s, 4 min cold"),
+    "allocate": (allocate.measure, "20 s"),
+    "memory": (memory.measure, "30 s"),
+    "startup": (startup.measure, "20 s"),
     "site": (site.measure, "6 min"),
 }
 

@@ -19,7 +19,7 @@ PROGRAM = "/usr/bin/python3 -m hostdev.cli "
 def definition(**given: Any) -> dict[str, Any]:
     """Return the DaemonSet as the role renders it."""
     values = yaml.safe_load((ROOT / "roles/device_plugin/defaults/main.yml").read_text(encoding="utf-8"))
-    environment = jinja2.Environment(undefined=jinja2.StrictUndefined, autoescape=False)
+    environment = jinja2.Environment(undefined=jinja2.StrictUndefined, autoescape=False, trim_blocks=True)
     environment.filters["bool"] = bool
     template = environment.from_string((ROOT / "files/device_plugin/daemonset.yaml.j2").read_text(encoding="utf-8"))
     made: dict[str, Any] = yaml.safe_load(template.render({**values, "device_plugin_image": "localhost/plugin:1", **given}))
@@ -40,12 +40,14 @@ def test_it_is_what_the_module_takes() -> None:
     assert made.definition["spec"]["updateStrategy"] == {"type": "OnDelete"}
 
 
-@pytest.mark.parametrize("folder", ["/var/lib/kubelet/device-plugins", "/srv/kubelet/device-plugins"])
-def test_both_forms_run_the_program_with_the_same_options(folder: str) -> None:
-    [command] = settings(rendered(device_plugin_folder=folder))["ExecStart"]
+@pytest.mark.parametrize("metrics", ["", "127.0.0.1:9810", "[::1]:9810"])
+def test_both_forms_run_the_program_with_the_same_options(metrics: str) -> None:
+    given = {"device_plugin_folder": "/srv/kubelet/device-plugins", "device_plugin_metrics": metrics}
+    [command] = settings(rendered(**given))["ExecStart"]
     arguments = command.removeprefix(PROGRAM).split()
-    assert arguments == ["device-plugin", *container(device_plugin_folder=folder)["args"]]
-    assert parser().parse_args(arguments).plugin_folder == folder
+    assert arguments == ["device-plugin", *container(**given)["args"]]
+    options = parser().parse_args(arguments)
+    assert (options.plugin_folder, options.metrics) == tuple(given.values())
 
 
 def test_both_forms_have_the_same_rights() -> None:

@@ -69,6 +69,15 @@ def test_the_units_exposure_is_within_the_aim_and_each_open_point_has_its_reason
     assert set(points) == set(OPEN)
 
 
+@pytest.mark.parametrize(("address", "family"), [("127.0.0.1:9810", "AF_INET"), ("[::1]:9810", "AF_INET6")])
+def test_metrics_open_no_more_than_a_local_address(address: str, family: str, tmp_path: Path) -> None:
+    found = settings(rendered(device_plugin_metrics=address))
+    assert found["RestrictAddressFamilies"] == ["AF_UNIX AF_NETLINK", family]
+    assert (found["IPAddressDeny"], found["IPAddressAllow"]) == (["any"], ["localhost"])
+    _overall, points = judged(rendered(device_plugin_metrics=address), tmp_path)
+    assert set(points) - set(OPEN) <= {"RestrictAddressFamilies_AF_INET_INET6", "IPAddressDeny"}
+
+
 def test_the_plugin_reads_the_modules_aliases_and_can_load_none() -> None:
     found = settings(rendered())
     # systemd.exec(5): this hides /usr/lib/modules, and with it what a modalias would load

@@ -6,6 +6,7 @@ import errno
 import os
 import resource
 import socket
+import struct
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -20,7 +21,9 @@ GIB = 1 << 30
 _WHAT = "get the device from the node"
 _SERVICE = "look at the vfio-passthrough device plugin on this pod's node"
 _FOREIGN = "the device has to come from this project's device plugin, or the container runtime has to raise the limit"
-_LATER = (errno.ECONNREFUSED, errno.ENOENT)  # the service is being restarted: its socket is bound anew in the same folder
+# the service is being restarted, its socket bound anew in the same folder; or its queue is full
+_LATER = (errno.ECONNREFUSED, errno.ENOENT, errno.ECONNRESET, errno.EPIPE, errno.EAGAIN)
+_SECONDS = 10
 
 
 def memlock_bytes(guest_bytes: int, devices: int) -> int:
@@ -111,8 +114,10 @@ def _try_exchange(place: Path, request: Request, *, last: bool) -> Optional[Answ
 
 def _exchange(place: Path, request: Request) -> Answer:
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as line:
-        line.settimeout(10.0)
+        # without a timeout of Python's: the kernel lets those who wait for a full queue in by turns
+        line.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, struct.pack("ll", _SECONDS, 0))
         line.connect(str(place))
+        line.settimeout(_SECONDS)
         line.sendall(encode_request(request))
         parts: List[bytes] = []
         while not (parts and parts[-1].endswith(b"\n")) and sum(map(len, parts)) < LONGEST_LINE:
@@ -121,5 +126,5 @@ def _exchange(place: Path, request: Request) -> Answer:
                 break
             parts.append(part)
     if not parts:
-        raise Fault(what=_WHAT, subject=str(place), cause="the service closed the connection without an answer", hint=_SERVICE)
+        raise ConnectionResetError(errno.ECONNRESET, "the connection was closed without an answer")
     return decode_answer(b"".join(parts))

@@ -110,6 +110,32 @@ def test_a_service_that_comes_late_is_waited_for_and_that_is_said_once(short: Pa
     assert said[0].startswith("waiting for the device plugin to answer at ")
 
 
+def test_a_full_queue_is_waited_for(short: Path) -> None:
+    service = Service(short, _granting(()))
+    path = str(service.unit("N/18", bound=False) / "grant.sock")
+    listener = socket.socket(socket.AF_UNIX)
+    listener.bind(path)
+    listener.listen(1)
+    crowd = [socket.socket(socket.AF_UNIX) for dummy in range(3)]
+    crowd[-1].setblocking(False)
+    for one in crowd[:-1]:
+        one.connect(path)
+    with pytest.raises(BlockingIOError):
+        crowd[-1].connect(path)
+
+    def open_up() -> None:
+        for dummy in crowd[:-1]:
+            listener.accept()[0].close()
+        service._serve(listener, "18")
+
+    later = threading.Timer(0.3, open_up)
+    later.daemon = True
+    later.start()
+    assert _client(service, limit=100, patience=0.0).ask(100) == [Answer(100, ())]
+    for one in crowd:
+        one.close()
+
+
 def test_a_service_that_never_comes(short: Path) -> None:
     service = Service(short, _granting(()))
     service.unit("N/18", bound=False)
@@ -124,7 +150,15 @@ def test_an_answer_that_is_none(short: Path, said: bytes, cause: str) -> None:
     service = Service(short, lambda _request: said)
     service.unit("N/18")
     with pytest.raises(Fault, match=cause):
-        _client(service).ask(100)
+        _client(service, patience=0.0).ask(100)
+
+
+def test_a_service_that_ends_meanwhile_is_asked_again(short: Path) -> None:
+    answers = iter([b"", encode_answer(Answer(100, ()))])
+    service = Service(short, lambda _request: next(answers))
+    service.unit("N/18")
+    assert _client(service, limit=100).ask(100) == [Answer(100, ())]
+    assert len(service.asked) == 2
 
 
 def test_a_limit_that_was_promised_and_is_not_there(short: Path) -> None:

@@ -89,11 +89,11 @@ class FakeHost:
             told = (f"DRIVER={driver}\n" if driver else "") + told
             plain = {"vendor": f"0x{vendor}\n", "device": f"0x{device}\n", "class": f"0x{class_code}\n", "driver_override": "(null)\n"}
             for name, text in plain.items():
-                (folder / name).write_text(text, encoding="ascii")
-        (folder / "uevent").write_text(told, encoding="ascii")
+                (folder / name).write_text(text, encoding="utf-8")
+        (folder / "uevent").write_text(told, encoding="utf-8")
         for name, text in (files or {}).items():
             (folder / name).parent.mkdir(parents=True, exist_ok=True)
-            (folder / name).write_text(text, encoding="ascii")
+            (folder / name).write_text(text, encoding="utf-8")
         self.link(str(folder.relative_to(self.base) / "subsystem"), "/sys/bus/pci")
         self.bind(folder, driver)
         if group:

@@ -226,6 +226,11 @@ def entries(folder: Path) -> list[str]:
         return []
 
 
+def number_of(text: str | None) -> int | None:
+    """Return the number that a text is, 0 or more; None for any other text (a kernel attribute may be empty, "-1", or torn)."""
+    return int(text) if text and text.isascii() and text.isdigit() and len(text) < 10 else None
+
+
 def key_values(text: str) -> dict[str, str]:
     """Return the KEY=VALUE lines of a text such as a uevent file; other lines are passed over."""
     pairs = (line.partition("=") for line in text.splitlines())

@@ -27,7 +27,8 @@ def find(root: Root, declaration: Declaration, _former: Sequence[Offer] = ()) ->
             if one.iommu_group:
                 offers.append(_offer(root, entry.resource, one))
             else:
-                skipped.append(Skipped(one.uuid, entry.resource, NO_IOMMU_GROUP, f"the kernel gave {one.uuid} no IOMMU group"))
+                detail = f"the kernel gave {one.uuid} no IOMMU group: its parent's driver did not register it with VFIO"
+                skipped.append(Skipped(one.uuid, entry.resource, NO_IOMMU_GROUP, detail, "look for the driver's messages in the kernel log"))
     return Found(tuple(offers), tuple(skipped))
 
 

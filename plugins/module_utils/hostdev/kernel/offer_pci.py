@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterator, Sequence
 
 from ..device.address import Address
@@ -19,6 +20,7 @@ from .vfio import bound_functions, read_upstream
 
 CONTROL_GROUP = "/dev/vfio"
 CDEVS = "/dev/vfio/devices"
+_CDEV = re.compile(r"vfio[0-9]+")
 
 
 def find(root: Root, declaration: Declaration, former: Sequence[Offer] = ()) -> Found:
@@ -57,7 +59,7 @@ def offer_of(root: Root, unit: Unit) -> Offer:
     """Return a unit with its nodes: the groups', and those of each device, which older kernels never make (kubevirt 18895)."""
     groups = tuple(f"{CONTROL_GROUP}/{group}" for group in unit.groups)
     handed = (unit.primary, *unit.guest_companions)
-    cdevs = tuple(f"{CDEVS}/{name}" for function in handed for name in function.vfio_nodes or ())
+    cdevs = tuple(f"{CDEVS}/{name}" for function in handed for name in function.vfio_nodes or () if _CDEV.fullmatch(name))
     return Offer(
         kind=PCI,
         resource=unit.resource,

@@ -15,7 +15,7 @@ from typing import Optional
 from ..device.address import Address
 from ..device.faults import Absent
 from ..device.pci import Function, Group
-from ..root import Root, entries, key_values, read_link_name, read_text
+from ..root import Root, entries, key_values, number_of, read_link_name, read_text
 
 DEVICES = "/sys/bus/pci/devices"
 GROUPS = "/sys/kernel/iommu_groups"
@@ -88,13 +88,13 @@ def read_function(root: Root, address: Address) -> Function:
         subsystem=":".join(part for part in subsystem if part),
         driver=link("driver"),
         override=_override(text("driver_override")),
-        iommu_group=link("iommu_group"),
-        numa_node=_number(text("numa_node")),
+        iommu_group=group_of(link("iommu_group")),
+        numa_node=number_of(text("numa_node")),
         boot_vga=text("boot_vga") == "1",
         modalias=text("modalias") or told.get("MODALIAS", ""),
         physfn=_physfn(link("physfn")),
         sriov_total=read_total(folder) if "sriov_totalvfs" in present else None,
-        sriov_active=_number(text("sriov_numvfs")) or 0,
+        sriov_active=number_of(text("sriov_numvfs")) or 0,
         vgpu_type=(read_text(f"{folder}/nvidia/current_vgpu_type") or "") if "nvidia" in present else "",
         reset_methods=tuple((text("reset_method") or "").split()),
         vfio_nodes=tuple(entries(Path(folder, "vfio-dev"))) if "vfio-dev" in present else None,
@@ -128,8 +128,13 @@ def read_total(folder: str) -> Optional[int]:
     if text is None and not os.path.exists(f"{folder}/sriov_totalvfs"):
         return None
     # a physical function that does not tell how many it could have has at least one
-    number = _number(text)
+    number = number_of(text)
     return 1 if number is None else number
+
+
+def group_of(name: str) -> str:
+    """Return the number of an IOMMU group as text, of the last part of a link; empty for anything that is none."""
+    return name if number_of(name) is not None else ""
 
 
 def upstream_of(target: str) -> tuple[str, ...]:
@@ -154,10 +159,6 @@ def _hex(text: Optional[str], otherwise: str) -> str:
 def _override(text: Optional[str]) -> str:
     # an unset driver_override reads "(null)"
     return "" if text in (None, "(null)") else str(text)
-
-
-def _number(text: Optional[str]) -> Optional[int]:
-    return int(text) if text and text.isdigit() else None
 
 
 def _physfn(name: str) -> Optional[Address]:

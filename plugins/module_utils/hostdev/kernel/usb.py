@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Optional
 
@@ -9,6 +10,8 @@ from ..device.usb import UsbDevice
 from ..root import Root, entries, key_values, read_text
 
 DEVICES = "/sys/bus/usb/devices"
+# below /dev, and nowhere else
+_NODE = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*(/[A-Za-z0-9][A-Za-z0-9_-]*)+")
 
 
 def read_usb(root: Root) -> tuple[UsbDevice, ...]:
@@ -28,6 +31,6 @@ def _read(folder: Path) -> Optional[UsbDevice]:
         bus, device = int(told["BUSNUM"], 10), int(told["DEVNUM"], 10)
     except (KeyError, ValueError):
         return None
-    if not node or ".." in node.split("/"):
+    if not _NODE.fullmatch(node) or max(vendor, product) > 0xFFFF:
         return None
     return UsbDevice(folder.name, vendor, product, bus, device, f"/dev/{node}", read_text(folder / "serial") or "")

@@ -12,8 +12,8 @@ from typing import Optional
 
 from ..device.address import Address
 from ..device.pci import Function, Group
-from ..root import Root, read_text
-from .pci import DEVICES, GROUPS, read_total, upstream_of
+from ..root import Root, number_of, read_text
+from .pci import DEVICES, GROUPS, group_of, read_total, upstream_of
 
 DRIVERS = "/sys/bus/pci/drivers"
 _CLASS = "/sys/class/vfio-dev"
@@ -52,7 +52,6 @@ def read_bound(root: Root, name: str, driver: str) -> Optional[Function]:
         return None
     words = dict(line.split("=", 1) for line in told.split("\n") if "=" in line)
     vendor, _mark, device = words.get("PCI_ID", "0:0").lower().partition(":")
-    numa = read_text(folder + "/numa_node")
     physfn = _link(folder + "/physfn")
     vendor_driver = driver in _VENDOR_DRIVERS
     return Function(
@@ -61,8 +60,8 @@ def read_bound(root: Root, name: str, driver: str) -> Optional[Function]:
         device,
         words.get("PCI_CLASS", "0").lower().zfill(6),
         driver=driver,
-        iommu_group=_link(folder + "/iommu_group"),
-        numa_node=int(numa) if numa and numa.isdigit() else None,
+        iommu_group=group_of(_link(folder + "/iommu_group")),
+        numa_node=number_of(read_text(folder + "/numa_node")),
         modalias=words.get("MODALIAS", ""),
         physfn=Address.parse(physfn) if physfn else None,
         sriov_total=read_total(folder) if vendor_driver else None,

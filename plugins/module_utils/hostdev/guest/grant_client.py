@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import List, Optional
 
-from ..device.faults import Absent, Fault, Refused, Timeout
+from ..device.faults import Absent, Refused, Timeout
 from ..device.grant import FOLDER, LONGEST_LINE, SOCKET, Answer, Request, decode_answer, encode_request
 from ..root import Root
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
+from functools import cached_property, lru_cache
 
 from .faults import Refused
 
@@ -23,6 +24,7 @@ class Address:
     function: int
 
     @staticmethod
+    @lru_cache(maxsize=8192)
     def parse(text: str) -> Address:
         """Return the address that text spells, in either case; Refused for anything else, white space included."""
         found = _FORM.fullmatch(text)
@@ -38,9 +40,14 @@ class Address:
 
     def __str__(self) -> str:
         """Return the kernel's spelling, lower case."""
+        return self._text
+
+    # an address is spelled far more often than it is made
+    @cached_property
+    def _text(self) -> str:
         return f"{self.slot_text}.{self.function}"
 
-    @property
+    @cached_property
     def slot_text(self) -> str:
         """Return the address without its function, which all functions of one card share."""
         return f"{self.domain:04x}:{self.bus:02x}:{self.slot:02x}"

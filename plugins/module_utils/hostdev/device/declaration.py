@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, Optional
 
 from .faults import Refused
@@ -64,7 +65,7 @@ class Declaration:
 
     entries: tuple[Entry, ...] = ()
 
-    @property
+    @cached_property
     def served(self) -> tuple[Entry, ...]:
         """Return the entries that we advertise."""
         return tuple(entry for entry in self.entries if not entry.external)
@@ -76,7 +77,15 @@ class Declaration:
 
     def of(self, *kinds: str) -> Declaration:
         """Return the served entries of some kinds as a declaration."""
-        return Declaration(tuple(entry for entry in self.served if entry.kind in kinds))
+        made = self._parts.get(kinds)
+        if made is None:
+            made = self._parts[kinds] = Declaration(tuple(entry for entry in self.served if entry.kind in kinds))
+        return made
+
+    # asked for at every look
+    @cached_property
+    def _parts(self) -> dict[tuple[str, ...], Declaration]:
+        return {}
 
 
 def parse_declaration(

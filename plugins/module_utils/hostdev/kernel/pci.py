@@ -142,9 +142,8 @@ def upstream_of(target: str) -> tuple[str, ...]:
 
     "../../../devices/pci0000:00/0000:00:01.0/0000:01:00.0" gives ("pci0000:00", "0000:00:01.0", "0000:01:00.0").
     """
-    parts = target.split("/")
-    start = next((i for i, part in enumerate(parts) if part.startswith("pci") and ":" in part), len(parts))
-    return tuple(parts[start:])
+    _up, found, below = target.partition("devices/pci")
+    return tuple(f"pci{below}".split("/")) if found else ()
 
 
 def _is_address(name: str) -> bool:

@@ -27,7 +27,7 @@ class Door:
         _make_folder(root, Path(folder))
         self.socket = _listen(self._path)
         self._identity = identity(self._path)
-        _label(root, self._path)
+        label(root, self._path)
 
     @property
     def in_place(self) -> bool:
@@ -56,12 +56,12 @@ def _make_folder(root: Root, folder: Path) -> None:
         for place, mode in ((folder.parent.parent, 0o700), (folder.parent, 0o755), (folder, 0o755)):
             place.mkdir(parents=True, exist_ok=True)
             place.chmod(mode)
-        _label(root, folder)
+        label(root, folder)
     except OSError as error:
         raise Fault(what="make a grant folder", subject=str(folder), cause=f"{error.strerror} (errno {error.errno})") from error
 
 
-def _label(root: Root, path: Path) -> None:
+def label(root: Root, path: Path) -> None:
     """Let container domains reach the path where SELinux is on (its policy, container.te)."""
     if read_text(root.sysfs("fs", "selinux", "enforce")) is None:
         return

@@ -1,0 +1,137 @@
+"""Faults of KubeVirt 1.9's device manager (B0 to B31 of the specification) that no other test is named after."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from ansible_collections.vfio.passthrough.plugins.module_utils.hostdev.device.declaration import MDEV, PCI, USB
+from ansible_collections.vfio.passthrough.plugins.module_utils.hostdev.kube import service as module
+from ansible_collections.vfio.passthrough.plugins.module_utils.hostdev.kube.service import SERVED_BY_KUBEVIRT
+from ansible_collections.vfio.passthrough.tests.fakes.kubelet import until
+from ansible_collections.vfio.passthrough.tests.fakes.plugin import HEALTHY, PluginBench
+
+Make = Callable[..., PluginBench]
+
+
+@pytest.fixture(name="make")
+def _make(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Make]:
+    made: list[PluginBench] = []
+
+    def start(*kinds: str, **options: Any) -> PluginBench:
+        bench = PluginBench(tmp_path_factory.mktemp("b"), kinds or (PCI,))
+        bench.options = replace(bench.options, **options)
+        made.append(bench)
+        bench.kubelet.start()
+        bench.start()
+        until(lambda: len(bench.kubelet.lists_of) == len(bench.resources), "a first list of each resource")
+        return bench
+
+    yield start
+    for bench in made:
+        bench.stop()
+        bench.kubelet.stop()
+
+
+def state(bench: PluginBench) -> dict[str, Any]:
+    file = bench.options.state
+    made: dict[str, Any] = json.loads(file.read_text(encoding="utf-8")) if file.exists() else {}
+    return made
+
+
+def test_b0_a_kubelet_that_restarts_ten_times_ends_nothing(make: Make) -> None:
+    bench = make(PCI, MDEV, USB)
+    for number in range(10):
+        bench.kubelet.restart()
+        until(lambda expected=3 * (number + 2): len(bench.kubelet.registrations) == expected, f"registrations after restart {number}")
+    assert bench.alive
+    assert all(one["registered"] for one in until(lambda: state(bench)["resources"], "a state"))
+
+
+def test_b1_a_device_that_is_bound_later_joins_the_list(make: Make) -> None:
+    bench = make()
+    bench.host.function("0000:03:00.0", driver="vfio-pci", group="18")
+    bench.host.node("18")
+    until(lambda: bench.kubelet.last() == {**HEALTHY, "18": "Healthy"}, "the third unit")
+    assert len(bench.kubelet.registrations) == 1
+
+
+def test_b5_one_resource_that_fails_leaves_the_others(make: Make) -> None:
+    bench = make(PCI, USB)
+    # a folder in the place of the socket: this resource cannot be served again
+    name = next(one for one in bench.sockets() if "stick" in one)
+    (bench.folder / name).unlink()
+    (bench.folder / name).mkdir()
+    bench.node("16").unlink()
+    gpu = bench.resources[PCI]
+    until(lambda: bench.kubelet.lists_of[gpu][-1] == {"16": "Unhealthy", "17": "Healthy"}, "the other resource's change")
+    assert bench.alive
+
+
+def test_b13_each_skipped_device_has_a_reason_that_stays_readable(make: Make) -> None:
+    bench = make()
+    bench.host.function("0000:04:00.0", driver="nouveau", group="20")
+    bench.node("16").unlink()  # an event; what is skipped is looked at after it
+
+    def reasons() -> dict[str, str]:
+        return {one["address"]: one["reason"] for one in state(bench).get("skipped", [])}
+
+    until(lambda: reasons().get("0000:04:00.0") == "not-bound", "the reason")
+    (unit,) = [one for one in state(bench)["units"] if one["id"] == "16"]
+    assert (unit["health"], unit["code"]) == ("Unhealthy", "no-device-node")
+
+
+def test_b15_nothing_is_scanned_while_nothing_happens(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+    looks = {"whole": 0, "quick": 0}
+    whole, quick = module.find_skipped, module.find
+
+    def counted(name: str, look: Callable[..., Any]) -> Callable[..., Any]:
+        def wrapped(*given: Any) -> Any:
+            looks[name] += 1
+            return look(*given)
+
+        return wrapped
+
+    monkeypatch.setattr(module, "find_skipped", counted("whole", whole))
+    monkeypatch.setattr(module, "find", counted("quick", quick))
+    bench = make(check_seconds=1000.0)
+    until(lambda: looks["whole"] and state(bench), "the first look at what is skipped")
+    time.sleep(1.0)  # what the start itself wakes
+    before = dict(looks)
+    time.sleep(2.0)
+    assert looks == before
+    (bench.folder / "kubelet_internal_checkpoint").write_text("{}", encoding="utf-8")  # the kubelet writes it at every allocation
+    time.sleep(0.5)
+    assert looks == before
+
+
+def test_b17_a_usb_device_that_goes_and_returns_is_healthy_again(make: Make) -> None:
+    bench = make(USB)
+    bench.host.unplug("1-1")
+    until(lambda: bench.kubelet.last() == {"1-1": "Unhealthy", "1-2": "Healthy"}, "the unit unhealthy")
+    bench.host.usb("1-1", device=9)
+    until(lambda: bench.kubelet.last() == {"1-1": "Healthy", "1-2": "Healthy"}, "the unit healthy again")
+
+
+def test_b19_a_machine_without_pci_is_served_all_the_same(make: Make) -> None:
+    bench = make(USB)
+    (bench.host.base / "sys/bus/pci/devices").rename(bench.host.base / "sys/bus/pci/gone")
+    gpu = {"resource": "example.com/gpu", "select": {"id": "10de:2684"}}
+    bench.declare(gpu, {"resource": bench.resources[USB], **bench.stands[USB].entry})
+    until(lambda: bench.kubelet.lists_of.get("example.com/gpu") == [{}], "an empty list")
+    assert bench.kubelet.lists_of[bench.resources[USB]][-1] == {"1-1": "Healthy", "1-2": "Healthy"}
+    assert bench.alive
+
+
+def test_a_node_that_virt_handler_serves_is_left_to_it(make: Make) -> None:
+    """Design decision 15: whoever registers a resource second steals it from the first."""
+    bench = make("node")
+    (bench.folder / "kubevirt-kvm.sock").touch()
+    until(lambda: bench.kubelet.last() == {}, "an empty list")
+    until(lambda: [one["reason"] for one in state(bench).get("skipped", [])] == [SERVED_BY_KUBEVIRT], "the reason")
+    (bench.folder / "kubevirt-kvm.sock").unlink()
+    until(lambda: bench.kubelet.last() == {"kvm0": "Healthy", "kvm1": "Healthy"}, "the units again")

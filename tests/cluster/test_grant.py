@@ -117,10 +117,11 @@ def test_the_systems_refusal_names_the_hard_limit(yard: Yard) -> None:
     assert service.stdout is not None
     assert service.stdout.readline() == "{}\n"
     jail = yard.jail(place, limits=(4096, 65536))
-    jail.node("vfio/16")
+    node = jail.node("vfio/16")
     text = jail.refused(place, 1 << 20)
     assert "its hard limit is 65536 bytes" in text
     assert "CAP_SYS_RESOURCE" in text
+    assert owner(node) == (0, 0)
     service.communicate(timeout=60)
 
 

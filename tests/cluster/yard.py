@@ -20,7 +20,7 @@ from ansible_collections.vfio.passthrough.tests.fakes.host import FakeHost
 
 # runs in a mount namespace of its own: mounts what the container was given into the jail, and becomes the one who asks
 OUTER = """
-import json, os, resource, subprocess, sys
+import ctypes, json, os, resource, subprocess, sys
 told = json.loads(sys.argv[1])
 for source, point in told["mounts"]:
     place = told["jail"] + point
@@ -30,6 +30,11 @@ for source, point in told["mounts"]:
         os.makedirs(os.path.dirname(place), exist_ok=True)
         open(place, "a").close()
     subprocess.run(["mount", "--bind", source, place], check=True)
+for dummy in range(told["clutter"]):
+    place = (told["jail"] + "/" + "m" * 250).encode()
+    os.makedirs(place, exist_ok=True)
+    if ctypes.CDLL(None).mount(place, place, None, 4096, None):
+        raise OSError("mount")
 if told["limits"]:
     resource.setrlimit(resource.RLIMIT_MEMLOCK, told["limits"])
 os.execv(sys.executable, [sys.executable, "-c", sys.argv[2], sys.argv[1]])
@@ -90,13 +95,14 @@ def request(memlock: int = 0) -> bytes:
 
 @dataclass
 class Jail:
-    """A container: its root, and what it is given."""
+    """A container: its root, and what it is given. clutter: so many mounts more."""
 
     top: Path
     mounts: list[tuple[str, str]] = field(default_factory=list)
     uid: int = 107
     users: bool = False
     limits: tuple[int, int] | None = None
+    clutter: int = 0
 
     def node(self, name: str, minor: int | None = None) -> Path:
         place = self.top / "dev" / name
@@ -107,8 +113,16 @@ class Jail:
         self.mounts.append((place.folder, place.folder))
 
     def command(self, folder: str, code: str, **told: Any) -> list[str]:
-        more = {"jail": str(self.top), "mounts": self.mounts, "uid": self.uid, "users": self.users, "limits": self.limits}
-        return ["unshare", "--mount", sys.executable, "-c", OUTER, json.dumps({**more, "folder": folder, **told}), code]
+        more = {name: getattr(self, name) for name in ("mounts", "uid", "users", "limits", "clutter")}
+        return [
+            "unshare",
+            "--mount",
+            sys.executable,
+            "-c",
+            OUTER,
+            json.dumps({**more, "jail": str(self.top), "folder": folder, **told}),
+            code,
+        ]
 
     def start(self, folder: str, code: str, **told: Any) -> subprocess.Popen[str]:
         return subprocess.Popen(self.command(folder, code, **told), stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)

@@ -67,9 +67,10 @@ def attend(root: Root, peer: Peer, request: Request, place: Place, own: Known, f
         raise Refused(what=_WHAT, subject=peer.label, cause=f"{place.folder} is not among its mounts")
     if request.memlock_bytes:
         memlock.check_bound(root, peer, request.memlock_bytes, folders)
-    nodes = ownership.give_nodes(root, peer, place.required, place.optional, vfio=place.vfio)
-    limit = memlock.raise_limit(peer, request.memlock_bytes) if request.memlock_bytes else 0
-    return Answer(limit, nodes)
+    with ownership.opened_nodes(root, peer, place.required, place.optional, vfio=place.vfio) as nodes:
+        # the limit first: it is what a system may refuse
+        limit = memlock.raise_limit(peer, request.memlock_bytes) if request.memlock_bytes else 0
+        return Answer(limit, nodes.give())
 
 
 @dataclass(eq=False)

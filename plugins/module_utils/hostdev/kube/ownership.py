@@ -26,12 +26,32 @@ class Held:
     handle: int
 
 
-def give_nodes(root: Root, peer: Peer, required: Sequence[str], optional: Sequence[str] = (), *, vfio: bool = False) -> tuple[str, ...]:
-    """Make the peer's uid and gid the owner of nodes in its own root; return their paths.
+@dataclass(frozen=True)
+class Nodes:
+    """Nodes of the peer's container that were found to be its own. control: /dev/vfio/vfio, where it has that."""
 
-    All are opened and checked before the first is changed. optional: those that the container may lack. vfio: those that
-    every VFIO device is used by are such too, /dev/iommu and the control node /dev/vfio/vfio, which becomes everybody's
-    (mode 0666) and keeps its owner.
+    root: Root
+    peer: Peer
+    owned: tuple[Held, ...]
+    control: Optional[Held]
+
+    def give(self) -> tuple[str, ...]:
+        """Make the peer's uid and gid their owner, and the control node everybody's (mode 0666); return the paths of the owned ones."""
+        self.peer.must_live()
+        try:
+            _change(self)
+        except OSError as error:
+            hint = "the service needs CAP_CHOWN and CAP_FOWNER"
+            raise Fault(what=_WHAT, subject=self.peer.label, cause=str(error), hint=hint) from error
+        return tuple(node.path for node in self.owned)
+
+
+@contextmanager
+def opened_nodes(root: Root, peer: Peer, required: Sequence[str], optional: Sequence[str] = (), *, vfio: bool = False) -> Iterator[Nodes]:
+    """Open and check nodes in the peer's own root, and change nothing yet.
+
+    optional: those that the container may lack. vfio: those that every VFIO device is used by are such too, /dev/iommu
+    and the control node. Absent, or Refused for what is not the container's own node of the host's device.
     """
     with ExitStack() as stack, _root_of(peer) as top:
         owned = [node for path in required if (node := _open(stack, root, top, path, peer, missing_ok=False))]
@@ -39,9 +59,7 @@ def give_nodes(root: Root, peer: Peer, required: Sequence[str], optional: Sequen
             node = _open(stack, root, top, path, peer, missing_ok=True)
             owned += [node] if node else []
         control = _open(stack, root, top, VFIO, peer, missing_ok=True) if vfio else None
-        peer.must_live()
-        _change(root, peer, owned, control)
-        return tuple(node.path for node in owned)
+        yield Nodes(root, peer, tuple(owned), control)
 
 
 @contextmanager
@@ -116,18 +134,15 @@ def _pair(state: os.stat_result) -> str:
     return f"{os.major(state.st_rdev)}:{os.minor(state.st_rdev)}"
 
 
-def _change(root: Root, peer: Peer, owned: Sequence[Held], control: Optional[Held]) -> None:
+def _change(nodes: Nodes) -> None:
+    wanted = (nodes.peer.uid, nodes.peer.gid)
     # chown of an O_PATH descriptor is EBADF; its name below /proc/self/fd works
-    try:
-        for node in owned:
-            os.chown(root.proc("self", "fd", str(node.handle)), peer.uid, peer.gid)
-        if control is not None:
-            os.chmod(root.proc("self", "fd", str(control.handle)), 0o666)  # noqa: S103
-        for node in owned:
-            state = os.fstat(node.handle)
-            if (state.st_uid, state.st_gid) != (peer.uid, peer.gid):
-                raise Fault(
-                    what=_WHAT, subject=f"{node.path} of {peer.label}", cause=f"its owner reads {state.st_uid}:{state.st_gid} afterwards"
-                )
-    except OSError as error:
-        raise Fault(what=_WHAT, subject=f"{peer.label}", cause=str(error), hint="the service needs CAP_CHOWN and CAP_FOWNER") from error
+    for node in nodes.owned:
+        os.chown(nodes.root.proc("self", "fd", str(node.handle)), *wanted)
+    if nodes.control is not None:
+        os.chmod(nodes.root.proc("self", "fd", str(nodes.control.handle)), 0o666)  # noqa: S103
+    for node in nodes.owned:
+        state = os.fstat(node.handle)
+        if (state.st_uid, state.st_gid) != wanted:
+            subject = f"{node.path} of {nodes.peer.label}"
+            raise Fault(what=_WHAT, subject=subject, cause=f"its owner reads {state.st_uid}:{state.st_gid} afterwards")

@@ -8,11 +8,14 @@ import os
 import sys
 import time
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from .device.faults import Fault, Refused, Unsupported
 from .device.version import __version__
 from .root import Root
+
+if TYPE_CHECKING:
+    from .explain.facts import Where
 
 # Each command imports what it needs when it runs: the launcher's start has no time for gRPC, nor the plugin for lxml.
 
@@ -35,33 +38,30 @@ def _launch(options: argparse.Namespace) -> int:
 
 
 def _devices(options: argparse.Namespace) -> int:
-    from .explain.chain import columns
-    from .kernel.claims import unmatched
-    from .kernel.inventory import read_inventory
+    from .explain.listing import read_listing, table
     from .kube.options import load_declaration
 
-    root, declaration = Root(), load_declaration(options.config)
-    found = read_inventory(root, declaration).as_dict()
-    found["unmatched"] = [
-        {"position": entry.position, "resource": entry.resource, "select": [str(one) for one in entry.selectors]}
-        for entry in unmatched(root, declaration)
-    ]
-    _say(json.dumps(found, indent=1) if options.format == "json" else "\n".join(columns(_device_rows(found))))
+    found = read_listing(Root(), load_declaration(options.config), _where(options))
+    _say(json.dumps(found, indent=1) if options.format == "json" else "\n".join(table(found)))
     return 0
 
 
-def _device_rows(found: dict[str, Any]) -> list[tuple[str, ...]]:
-    rows: list[tuple[str, ...]] = [("ADDRESS", "RESOURCE", "GROUP", "STATE", "WHY")]
-    for unit in found["units"]:
-        words = [*(f"held by {one}" for one in unit["blockers"]), *(f"with {one}" for one in (*unit["selected"], *unit["companions"]))]
-        rows.append((unit["address"], unit["resource"], unit["group"], unit["health"], ", ".join(words)))
-    for one in found["skipped"]:
-        rows.append((one["address"], one["resource"], "-", one["reason"], one["detail"] + (f" -> {one['hint']}" if one["hint"] else "")))
-    for one in found["unmatched"]:
-        rows.append(
-            ("none", one["resource"], "-", "no-such-device", f"{one['position']}: this machine has none with {' or '.join(one['select'])}")
-        )
-    return rows
+def _holders(options: argparse.Namespace) -> int:
+    from .explain.chain import columns
+    from .kube.ledger import read_ledger
+
+    held = read_ledger(Root(), options.kubelet_root, options.plugin_folder).holdings
+    rows = [("POD", "CONTAINER", "RESOURCE", "ID", "DEVICE")]
+    rows += [(one.owner, one.container, one.resource, one.id, " ".join(one.values) or "-") for one in held]
+    found = {"version": 1, "holders": [one.as_dict() for one in held]}
+    _say(json.dumps(found, indent=1) if options.format == "json" else "\n".join(columns(rows)))
+    return 0
+
+
+def _where(options: argparse.Namespace) -> Where:
+    from .explain.facts import Where
+
+    return Where(options.kubelet_root, options.plugin_folder, getattr(options, "ctr", "").split())
 
 
 def _domain(options: argparse.Namespace) -> int:
@@ -86,13 +86,14 @@ def _pod(options: argparse.Namespace) -> int:
 
 def _explain(options: argparse.Namespace) -> int:
     from .explain.chain import report
-    from .explain.node import chains, read_facts
+    from .explain.facts import read_facts
+    from .explain.node import chains
     from .kube.options import load_declaration
 
     declaration = load_declaration(options.config)
     deadline = time.monotonic() + options.wait
     while True:
-        facts = read_facts(Root(), declaration, options.launcher_image, options.ctr.split())
+        facts = read_facts(Root(), declaration, options.launcher_image, _where(options))
         found = report(chains(declaration, facts, missing_ok=options.missing == "report"))
         if not found["broken"] or time.monotonic() >= deadline:
             break
@@ -149,7 +150,19 @@ def _config(parser: argparse.ArgumentParser) -> None:
 
 
 def _format(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--format", choices=("text", "json"), default="text")
+    # text was what the table was called first
+    parser.add_argument("--format", choices=("table", "text", "json"), default="table")
+
+
+def _plugin_folder(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--plugin-folder", default="/var/lib/kubelet/device-plugins", help="the kubelet's device plugin folder (default: %(default)s)"
+    )
+
+
+def _kubelet(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--kubelet-root", default="/var/lib/kubelet", help="the kubelet's root folder (default: %(default)s)")
+    _plugin_folder(parser)
 
 
 def _emulation(parser: argparse.ArgumentParser) -> None:
@@ -160,7 +173,7 @@ def _emulation(parser: argparse.ArgumentParser) -> None:
 
 def _add_device_plugin(parser: argparse.ArgumentParser) -> None:
     _config(parser)
-    parser.add_argument("--plugin-folder", default="/var/lib/kubelet/device-plugins", help="the kubelet's device plugin folder")
+    _plugin_folder(parser)
     parser.add_argument("--run-folder", default="/run/vfio-passthrough", help="of the state file and of grants (default: %(default)s)")
     parser.add_argument("--host-prefix", default="", help="what the container runtime has to put before /dev to find our nodes")
     parser.add_argument("--metrics", default="", metavar="ADDRESS:PORT", help="serve metrics for Prometheus there; local addresses only")
@@ -180,9 +193,14 @@ def _add_pod(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--image", default="localhost/vfio-passthrough-launcher:latest", help="the launcher image")
 
 
+def _add_holders(parser: argparse.ArgumentParser) -> None:
+    _format(parser)
+    _kubelet(parser)
+
+
 def _add_devices(parser: argparse.ArgumentParser) -> None:
     _config(parser)
-    _format(parser)
+    _add_holders(parser)
 
 
 def _add_explain(parser: argparse.ArgumentParser) -> None:
@@ -198,7 +216,12 @@ def _add_explain(parser: argparse.ArgumentParser) -> None:
 COMMANDS = {
     "device-plugin": (_device_plugin, _add_device_plugin, "serve the declared devices to the kubelet"),
     "launch": (_launch, _emulation, "run one guest; the program of the launcher image"),
-    "devices": (_devices, _add_devices, "list the declared devices of this machine, each with the reason why it is not offered"),
+    "devices": (
+        _devices,
+        _add_devices,
+        "list the declared devices of this machine with their holders, or why they are not offered",
+    ),
+    "holders": (_holders, _add_holders, "list the devices of all device plugins that containers of this node hold"),
     "domain": (_domain, _add_domain, "print the domain XML of a VM for the device variables in the environment"),
     "pod": (_pod, _add_pod, "print the launcher pod of a VMI"),
     "explain": (_explain, _add_explain, "follow every declared device through kernel, Kubernetes and guest"),

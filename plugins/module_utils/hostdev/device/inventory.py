@@ -13,6 +13,7 @@ from .pci import Function, Group
 HEALTHY, UNHEALTHY = "Healthy", "Unhealthy"
 NOT_BOUND, NOT_A_VFIO_DRIVER, VENDOR_DRIVER_PF = "not-bound", "not-a-vfio-driver", "vendor-driver-pf"
 NO_IOMMU_GROUP, GROUP_NOT_VIABLE, SHARES_GROUP = "no-iommu-group", "group-not-viable", "shares-group"
+SERVED_BY_KUBEVIRT = "served-by-kubevirt"
 
 
 @dataclass(frozen=True)
@@ -153,7 +154,7 @@ def _unit(
 
 def unusable(function: Function) -> Optional[tuple[str, str, str]]:
     """Return why the function cannot be given away as it is: reason, detail, hint; None when it can."""
-    site = "run site.yml to bind it"
+    site = f"run site.yml: it binds {function.address} to vfio-pci"
     if not function.is_usable:
         if not function.driver:
             return NOT_BOUND, "no driver is bound", site
@@ -164,8 +165,10 @@ def unusable(function: Function) -> Optional[tuple[str, str, str]]:
                 "look for its messages in the kernel log",
             )
         if function.is_physical_function:
-            return VENDOR_DRIVER_PF, f"physical function on driver {function.driver}", site
-        return NOT_BOUND, f"bound to the host's driver {function.driver}", site
+            hint = f"{site}; or declare its virtual functions instead"
+            return VENDOR_DRIVER_PF, f"physical function on driver {function.driver}", hint
+        hint = f"{site}, unless another device plugin is to serve it on {function.driver}"
+        return NOT_BOUND, f"bound to the host's driver {function.driver}", hint
     if not function.iommu_group:
         return NO_IOMMU_GROUP, "no IOMMU group: the IOMMU is off or does not cover this function", "run site.yml: it says what to switch on"
     return None

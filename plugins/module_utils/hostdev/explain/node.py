@@ -1,63 +1,45 @@
-"""The chains of all declared devices of one node: facts in, chains out; the reading of the facts stands at the end."""
+"""The chains of all declared devices of one node: facts in, chains out."""
 
 from __future__ import annotations
 
-import json
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any, Optional
+from collections.abc import Mapping
+from typing import Any
 
-from ..device.declaration import Declaration, Entry
-from ..device.faults import Fault
-from ..device.inventory import NO_IOMMU_GROUP, Inventory, Skipped, Unit
-from ..kernel.claims import unmatched
-from ..kernel.inventory import read_inventory
-from ..kernel.iommu import PENDING_REBOOT, Verdict, read_iommu
-from ..kernel.pending import NextBoot, read_next_boot
-from ..kube.ledger import Ledger, read_ledger
-from ..kube.podresources import KUBELET_ROOT
-from ..root import Root, read_text
+from ..device.declaration import PCI, Declaration, Entry
+from ..device.inventory import NO_IOMMU_GROUP, SERVED_BY_KUBEVIRT, Skipped
+from ..kernel.iommu import PENDING_REBOOT
 from .chain import ABSENT, BROKEN, GUEST, KERNEL, KUBERNETES, OK, PENDING, Chain, Link, chain_of
+from .facts import NodeFacts
+from .nearest import Unmatched
+from .renumbering import renumbering
+from .seen import Seen
+from .state import PLUGIN_STATE, SERVICE
 
-PLUGIN_STATE = "/run/vfio-passthrough/devices.json"
-SERVICE = "vfio-passthrough-device-plugin.service"
 _REBOOT = "reboot the node, or set hostdev_reboot_ok: true and run site.yml again"
-
-
-@dataclass(frozen=True)
-class NodeFacts:
-    """What one node knows.
-
-    plugin: the plugin's state file, None when it does not run. kubelet: what the kubelet says, None when it cannot be asked;
-    kubelet_fault says why. image: whether the launcher image is there, None when nobody asked. unmatched: positions of entries
-    that mean no device. boot: what waits for the next boot.
-    """
-
-    inventory: Inventory
-    verdict: Verdict
-    plugin: Optional[Mapping[str, Any]] = None
-    kubelet: Optional[Ledger] = None
-    kubelet_fault: str = ""
-    image_name: str = ""
-    image: Optional[bool] = None
-    unmatched: frozenset[str] = frozenset()
-    boot: NextBoot = field(default_factory=NextBoot)
+_LOOK = f"systemctl status {SERVICE}; journalctl -u {SERVICE}"
 
 
 def chains(declaration: Declaration, facts: NodeFacts, *, missing_ok: bool = False) -> list[Chain]:
-    """Return one chain per unit, per skipped device, and per entry of the declaration that means no device at all.
+    """Return one chain per unit, per skipped device, and per entry that means no device or is served by another plugin.
 
-    missing_ok: such an entry is no fault; unlike nodes share one declaration.
+    missing_ok: an entry that means no device is no fault; unlike nodes share one declaration.
     """
-    made = [chain_of(unit.resource, str(unit.primary.address), _unit_links(unit, facts)) for unit in facts.inventory.units]
-    units = {unit.primary.address for unit in facts.inventory.units}
-    for one in facts.inventory.skipped:
-        if one.address not in units:
-            made.append(chain_of(one.resource, str(one.address), _following(_skipped_link(one, facts))))
-    for entry in declaration.served:
-        if entry.position in facts.unmatched:
-            links = [_absent_link(entry)] if missing_ok else _following(_unmatched_link(entry))
-            made.append(chain_of(entry.resource, "none", links))
+    left = _left_to_kubevirt(facts)
+    units = [one for one in facts.seen if one.resource not in left]
+    made = [chain_of(one.resource, one.name, _unit_links(one, facts)) for one in units]
+    named = {(one.resource, one.name) for one in facts.seen}
+    made += [
+        chain_of(one.resource, str(one.address), _following(_skipped_link(one, declaration, facts)))
+        for one in facts.skipped
+        if (one.resource, str(one.address)) not in named
+    ]
+    made += [chain_of(resource, one["address"], _kubevirt_links(one)) for resource, one in left.items()]
+    gone = {one.resource for one in units if not one.evidence}
+    for missing in facts.unmatched:
+        if missing.entry.resource not in gone:
+            links = [Link(KERNEL, ABSENT, missing.text)] if missing_ok else _following(_unmatched_link(missing))
+            made.append(chain_of(missing.entry.resource, "none", links))
+    made += [chain_of(entry.resource, "external", [_external_link(entry, facts)]) for entry in declaration.entries if entry.external]
     return made
 
 
@@ -65,8 +47,27 @@ def _following(first: Link) -> list[Link]:
     return [first, Link(KUBERNETES, BROKEN, ""), Link(GUEST, BROKEN, "")]
 
 
-def _skipped_link(one: Skipped, facts: NodeFacts) -> Link:
-    if not facts.verdict.active or one.reason == NO_IOMMU_GROUP:
+def _left_to_kubevirt(facts: NodeFacts) -> Mapping[str, Mapping[str, Any]]:
+    skipped = facts.plugin["skipped"] if facts.plugin else ()
+    return {one["resource"]: one for one in skipped if one["reason"] == SERVED_BY_KUBEVIRT}
+
+
+def _kubevirt_links(one: Mapping[str, Any]) -> list[Link]:
+    return [Link(KERNEL, OK, "left to KubeVirt"), Link(KUBERNETES, BROKEN, one["detail"], one["hint"]), Link(GUEST, BROKEN, "")]
+
+
+def _external_link(entry: Entry, facts: NodeFacts) -> Link:
+    """An entry of another plugin is no business of ours, but whether that plugin does it should be seen."""
+    served = "served by another device plugin"
+    if facts.ledger is None:
+        return Link(KUBERNETES, ABSENT, f"{served}; the kubelet cannot be asked whether it is: {facts.ledger_fault}")
+    count = len(facts.ledger.allocatable.get(entry.resource, ()))
+    return Link(KUBERNETES, OK if count else ABSENT, f"{served}; advertised now: {f'yes, {count} allocatable' if count else 'no'}")
+
+
+def _skipped_link(one: Skipped, declaration: Declaration, facts: NodeFacts) -> Link:
+    kinds = {entry.kind for entry in declaration.served if entry.resource == one.resource}
+    if PCI in kinds and (not facts.verdict.active or one.reason == NO_IOMMU_GROUP):
         evidence = f"{one.detail}; {facts.verdict.code}: {'; '.join(facts.verdict.evidence)}"
         if facts.verdict.code == PENDING_REBOOT:
             return Link(KERNEL, PENDING, evidence, _REBOOT)
@@ -77,102 +78,69 @@ def _skipped_link(one: Skipped, facts: NodeFacts) -> Link:
     return Link(KERNEL, BROKEN, one.detail, one.hint)
 
 
-def _unmatched_link(entry: Entry) -> Link:
-    return Link(KERNEL, BROKEN, _unmatched_words(entry), "compare the entry with `lspci -Dnn` on the node")
+def _unmatched_link(one: Unmatched) -> Link:
+    return Link(KERNEL, BROKEN, one.text, one.hint)
 
 
-def _absent_link(entry: Entry) -> Link:
-    return Link(KERNEL, ABSENT, _unmatched_words(entry))
+def _unit_links(one: Seen, facts: NodeFacts) -> list[Link]:
+    return [_kernel_link(one, facts), _kubernetes_link(one, facts), _guest_link(one, facts)]
 
 
-def _unmatched_words(entry: Entry) -> str:
-    asked = " or ".join(str(selector) for selector in entry.selectors)
-    return f"{entry.position}: no PCI function of this node has {asked}"
+def _kernel_link(one: Seen, facts: NodeFacts) -> Link:
+    if not one.trouble:
+        return Link(KERNEL, OK, one.evidence)
+    waits = [facts.boot.awaited_by(address) for address in one.blockers]
+    if waits and all(waits):
+        return Link(KERNEL, PENDING, "; ".join([one.trouble, *dict.fromkeys(text for texts in waits for text in texts)]), _REBOOT)
+    since = next((f" since {unit['since']}" for unit in _served(one, facts) if unit.get("since") and unit["reason"]), "")
+    return Link(KERNEL, BROKEN, f"{one.trouble}{since}", one.hint)
 
 
-def _unit_links(unit: Unit, facts: NodeFacts) -> list[Link]:
-    return [_kernel_link(unit, facts), _kubernetes_link(unit, facts), _guest_link(unit, facts)]
+def _served(one: Seen, facts: NodeFacts) -> list[Mapping[str, Any]]:
+    units = facts.plugin["units"] if facts.plugin else ()
+    return [unit for unit in units if (unit["resource"], unit["id"]) == (one.resource, one.id)]
 
 
-def _kernel_link(unit: Unit, facts: NodeFacts) -> Link:
-    if unit.blockers:
-        held = f"IOMMU group {unit.group} is held by drivers of the host: {', '.join(one.label() for one in unit.blockers)}"
-        waits = [facts.boot.awaited_by(str(one.address)) for one in unit.blockers]
-        if all(waits):
-            return Link(KERNEL, PENDING, "; ".join([held, *dict.fromkeys(text for texts in waits for text in texts)]), _REBOOT)
-        return Link(KERNEL, BROKEN, held, "run site.yml: companions move with the device")
-    moved = f", companions {' '.join(str(one.address) for one in unit.companions)}" if unit.companions else ""
-    return Link(KERNEL, OK, f"driver {unit.primary.driver}, IOMMU group {unit.group}{moved}")
+def _kubernetes_link(one: Seen, facts: NodeFacts) -> Link:
+    fault = _plugin_fault(one, facts) or _kubelet_fault(one, facts)
+    if fault:
+        return Link(KUBERNETES, BROKEN, *fault)
+    ids = facts.ledger.allocatable.get(one.resource, frozenset()) if facts.ledger else frozenset()
+    units = f"unit {one.id} of {len(ids)} allocatable" if one.count == 1 else f"{len(ids)} of {one.count} allocatable"
+    return Link(KUBERNETES, OK, f"{one.resource} {units}")
 
 
-def _kubernetes_link(unit: Unit, facts: NodeFacts) -> Link:
-    look = f"systemctl status {SERVICE}; journalctl -u {SERVICE}"
+def _plugin_fault(one: Seen, facts: NodeFacts) -> tuple[str, ...]:
+    """Return what the plugin does not do for a unit, with the mend; nothing when it does all."""
     if facts.plugin is None:
-        return Link(KUBERNETES, BROKEN, f"the device plugin does not run ({PLUGIN_STATE} is missing)", look)
-    served = {one["resource"]: one for one in facts.plugin.get("resources", [])}
-    if not served.get(unit.resource, {}).get("registered"):
-        return Link(KUBERNETES, BROKEN, f"the plugin has not registered {unit.resource} with the kubelet", f"is the kubelet up? {look}")
-    mine = [one for one in facts.plugin.get("units", []) if one["resource"] == unit.resource and one["id"] == unit.group]
-    if not mine or mine[0]["health"] != "Healthy":
-        return Link(KUBERNETES, BROKEN, f"the plugin says: {mine[0]['reason'] if mine else 'unknown unit'}", look)
-    if facts.kubelet is None:
-        return Link(
-            KUBERNETES,
-            BROKEN,
-            f"the kubelet cannot be asked: {facts.kubelet_fault}",
-            "is the kubelet up, and its podresources socket there?",
-        )
-    ids = facts.kubelet.allocatable.get(unit.resource, frozenset())
-    if unit.group not in ids:
-        return Link(
-            KUBERNETES, BROKEN, f"the kubelet does not list unit {unit.group} of {unit.resource} as allocatable (it lists {len(ids)})", look
-        )
-    return Link(KUBERNETES, OK, f"{unit.resource} unit {unit.group} of {len(ids)} allocatable")
+        return f"the device plugin does not run ({PLUGIN_STATE} is missing)", _LOOK
+    if not any(served["resource"] == one.resource and served.get("registered") for served in facts.plugin["resources"]):
+        return f"the plugin has not registered {one.resource} with the kubelet", f"is the kubelet up? {_LOOK}"
+    mine = _served(one, facts)
+    if not mine:
+        return f"the plugin does not know unit {one.id} yet", f"it takes up what is bound within seconds: look again, then {_LOOK}"
+    if mine[0]["health"] != "Healthy":
+        return f"the plugin says: {mine[0]['reason']}", _LOOK
+    return ()
 
 
-def _guest_link(unit: Unit, facts: NodeFacts) -> Link:
-    holders = facts.kubelet.holders(unit.resource, unit.group) if facts.kubelet else ()
-    if holders:
-        return Link(GUEST, OK, f"held by pod {holders[0].owner}")
+def _kubelet_fault(one: Seen, facts: NodeFacts) -> tuple[str, ...]:
+    if facts.ledger is None:
+        return f"the kubelet cannot be asked: {facts.ledger_fault}", "is the kubelet up, and its podresources socket there?"
+    ids = facts.ledger.allocatable.get(one.resource, frozenset())
+    if (one.id not in ids) if one.count == 1 else not ids:
+        return f"the kubelet does not list unit {one.id} of {one.resource} as allocatable (it lists {len(ids)})", _LOOK
+    return renumbering(facts.plugin, facts.ledger, one.resource, one.id, one.values)
+
+
+def _guest_link(one: Seen, facts: NodeFacts) -> Link:
+    holders = facts.ledger.holders(one.resource, one.id if one.count == 1 else None) if facts.ledger else ()
+    pods = list(dict.fromkeys(holding.owner for holding in holders))
+    if pods and one.count == 1:
+        return Link(GUEST, OK, f"held by pod {pods[0]}")
     if facts.image is False:
         return Link(
             GUEST, BROKEN, f"the launcher image {facts.image_name} is not on the node", "run site.yml with hostdev_launcher_archive"
         )
-    return Link(GUEST, OK, f"free for a guest; launcher image {facts.image_name} is on the node" if facts.image else "free for a guest")
-
-
-def read_facts(
-    root: Root, declaration: Declaration, image: str = "", ctr: Sequence[str] = (), kubelet_root: str = KUBELET_ROOT
-) -> NodeFacts:
-    """Return what this node knows now; a kubelet that cannot be asked is a fact, not an error."""
-    inventory, boot = read_inventory(root, declaration), read_next_boot(root)
-    kubelet, fault = None, ""
-    try:
-        kubelet = read_ledger(root, kubelet_root)
-    except Fault as error:
-        fault = error.cause
-    return NodeFacts(
-        inventory=inventory,
-        verdict=read_iommu(root, [unit.primary for unit in inventory.units], boot.words),
-        plugin=_plugin_state(root),
-        kubelet=kubelet,
-        kubelet_fault=fault,
-        image_name=image,
-        image=_has_image(root, image, ctr) if image else None,
-        unmatched=frozenset(entry.position for entry in unmatched(root, declaration)),
-        boot=boot,
-    )
-
-
-def _plugin_state(root: Root) -> Optional[Mapping[str, Any]]:
-    text = read_text(root.at(PLUGIN_STATE))
-    try:
-        state = json.loads(text) if text else None
-    except ValueError:
-        return None
-    return state if isinstance(state, dict) else None
-
-
-def _has_image(root: Root, image: str, ctr: Sequence[str]) -> bool:
-    done = root.run([*ctr, "images", "ls", "--quiet", f"name=={image}"])
-    return done.code == 0 and image in done.out.split()
+    free = f"held by {len(pods)} pods ({', '.join(pods[:3])}), free for others" if pods else "free for a guest"
+    return Link(GUEST, OK, f"{free}; launcher image {facts.image_name} is on the node" if facts.image else free)

@@ -27,9 +27,13 @@ def find(root: Root, declaration: Declaration, _former: Sequence[Offer] = ()) ->
             if one.iommu_group:
                 offers.append(_offer(root, entry.resource, one))
             else:
-                detail = f"the kernel gave {one.uuid} no IOMMU group: its parent's driver did not register it with VFIO"
-                skipped.append(Skipped(one.uuid, entry.resource, NO_IOMMU_GROUP, detail, "look for the driver's messages in the kernel log"))
+                skipped.append(_groupless(one, entry.resource))
     return Found(tuple(offers), tuple(skipped))
+
+
+def _groupless(one: Mdev, resource: str) -> Skipped:
+    detail = f"the kernel gave {one.uuid} no IOMMU group: its parent's driver did not register it with VFIO"
+    return Skipped(one.uuid, resource, NO_IOMMU_GROUP, detail, "look for the driver's messages in the kernel log")
 
 
 def gone(root: Root, offer: Offer) -> str:

@@ -12,7 +12,7 @@ from typing import Callable, Optional
 
 from ..device.declaration import Declaration, Entry
 from ..device.faults import Fault
-from ..device.inventory import Skipped
+from ..device.inventory import SERVED_BY_KUBEVIRT, Skipped
 from ..device.offer import NO_GRANT, Offer
 from ..root import Root, remove_file, write_file
 from . import answers
@@ -36,7 +36,6 @@ log = logging.getLogger(__name__)
 _REST_SECONDS = 0.02
 # the reasons of what is skipped take a look at the whole machine, which waits until the kubelet has its list
 _EXPLAIN_SECONDS = 1.0
-SERVED_BY_KUBEVIRT = "served-by-kubevirt"
 
 
 class Service:

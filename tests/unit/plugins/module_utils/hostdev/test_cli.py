@@ -11,6 +11,7 @@ from ansible_collections.vfio.passthrough.plugins.module_utils.hostdev import cl
 from ansible_collections.vfio.passthrough.plugins.module_utils.hostdev.device.version import __version__
 from ansible_collections.vfio.passthrough.tests.fakes.host import FakeHost
 from ansible_collections.vfio.passthrough.tests.fakes.manifests import machine, manifest
+from ansible_collections.vfio.passthrough.tests.fakes.podresources import PLUGINS, FakePodResources, answer, entry, store
 
 TREE = Path(__file__).parents[5]
 EXAMPLE = str(TREE / "examples/gpu-vm.yaml")
@@ -22,36 +23,59 @@ def config(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     host = FakeHost(tmp_path / "host")
     host.function("0000:01:00.0", driver="vfio-pci", group="16")
     host.function("0000:02:00.0", driver="nvidia", group="17")
+    host.node("16")
     monkeypatch.setattr(cli, "Root", lambda: host.root)
     file = tmp_path / "devices.json"
     file.write_text(json.dumps({"devices": [{"resource": "nvidia.com/GPU", "select": {"id": "10de:2684"}}]}), encoding="utf-8")
     return file
 
 
-def test_devices_gives_a_reason_for_each_that_is_not_offered(config: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert cli.main(["devices", "--config", str(config)]) == 0
-    head, unit, skipped = capsys.readouterr().out.splitlines()
-    assert head.split() == ["ADDRESS", "RESOURCE", "GROUP", "STATE", "WHY"]
-    assert unit.split() == ["0000:01:00.0", "nvidia.com/GPU", "16", "Healthy"]
-    assert skipped.split()[3:10] == ["not-bound", "bound", "to", "the", "host's", "driver", "nvidia"]
-    assert skipped.endswith("-> run site.yml to bind it")
-
-
-def test_devices_names_an_entry_that_means_no_device(config: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    config.write_text(json.dumps({"devices": [{"resource": "a.com/x", "select": {"id": "10de:ffff"}}]}), encoding="utf-8")
-    assert cli.main(["devices", "--config", str(config)]) == 0
-    assert (
-        capsys.readouterr()
-        .out.splitlines()[1]
-        .startswith("none     a.com/x   -      no-such-device  devices[0]: this machine has none with id 10de:ffff")
-    )
+def test_devices_as_a_table_gives_each_device_a_reason(config: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for words in ((), ("--format", "table"), ("--format", "text")):
+        assert cli.main(["devices", "--config", str(config), *words]) == 0
+        head, unit, skipped, *notes = capsys.readouterr().out.splitlines()
+        assert head.split() == ["DEVICE", "RESOURCE", "KIND", "UNIT", "NUMA", "STATE", "HOLDER", "WHY"]
+        assert unit.split() == ["0000:01:00.0", "nvidia.com/GPU", "pci", "16", "-", "Healthy", "?"]
+        assert skipped.split()[:6] == ["0000:02:00.0", "nvidia.com/GPU", "pci", "-", "-", "not-bound"]
+        assert "bound to the host's driver nvidia -> run site.yml: it binds 0000:02:00.0 to vfio-pci" in skipped
+        assert notes[0] == ""
+        assert notes[1].startswith("the device plugin does not run here")
+        assert notes[2].startswith("holders are not known: cannot ask the kubelet: ")
 
 
 def test_devices_as_json(config: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert cli.main(["devices", "--config", str(config), "--format", "json"]) == 0
     told = json.loads(capsys.readouterr().out)
-    assert [unit["group"] for unit in told["units"]] == ["16"]
-    assert [one["reason"] for one in told["skipped"]] == ["not-bound"]
+    assert (told["version"], told["source"], [one["state"] for one in told["devices"]]) == (1, "machine", ["Healthy", "not-bound"])
+
+
+def test_holders_lists_what_containers_hold(
+    tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    base = tmp_path_factory.mktemp("h")
+    monkeypatch.setattr(cli, "Root", lambda: FakeHost(base).root)
+    kubelet = FakePodResources(base, pods=[("default/vm-a", "compute", "nvidia.com/GPU", ["16"]), ("x/y", "main", "other.com/z", ["1"])])
+    store(base / PLUGINS.lstrip("/"), entry("nvidia.com/GPU", ["16"], answer({"PCI_RESOURCE_NVIDIA_COM_GPU": "0000:01:00.0"})))
+    kubelet.start()
+    try:
+        assert cli.main(["holders"]) == 0
+        assert [line.split() for line in capsys.readouterr().out.splitlines()] == [
+            ["POD", "CONTAINER", "RESOURCE", "ID", "DEVICE"],
+            ["default/vm-a", "compute", "nvidia.com/GPU", "16", "0000:01:00.0"],
+            ["x/y", "main", "other.com/z", "1", "-"],
+        ]
+        assert cli.main(["holders", "--format", "json"]) == 0
+        told = json.loads(capsys.readouterr().out)
+        assert [(one["namespace"], one["pod"], one["id"]) for one in told["holders"]] == [("default", "vm-a", "16"), ("x", "y", "1")]
+    finally:
+        kubelet.stop()
+
+
+@pytest.mark.usefixtures("config")
+def test_holders_that_cannot_be_asked_are_no_empty_list(capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.main(["holders", "--format", "json", "--kubelet-root", "/other"]) == 1
+    out, err = capsys.readouterr()
+    assert (out, "/other/pod-resources/kubelet.sock: no such socket" in err) == ("", True)
 
 
 def test_explain_ends_with_3_while_something_is_broken(config: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -11,7 +11,9 @@ import pytest
 from ansible_collections.vfio.passthrough.plugins.module_utils.hostdev.device.declaration import Declaration, parse_declaration
 from ansible_collections.vfio.passthrough.plugins.module_utils.hostdev.device.holding import Holding
 from ansible_collections.vfio.passthrough.plugins.module_utils.hostdev.explain.chain import Chain, Link, report
-from ansible_collections.vfio.passthrough.plugins.module_utils.hostdev.explain.node import PLUGIN_STATE, NodeFacts, chains, read_facts
+from ansible_collections.vfio.passthrough.plugins.module_utils.hostdev.explain.facts import NodeFacts, Where, read_facts
+from ansible_collections.vfio.passthrough.plugins.module_utils.hostdev.explain.node import chains
+from ansible_collections.vfio.passthrough.plugins.module_utils.hostdev.explain.state import LISTS, PLUGIN_STATE
 from ansible_collections.vfio.passthrough.plugins.module_utils.hostdev.kernel.boot_files import RULES
 from ansible_collections.vfio.passthrough.plugins.module_utils.hostdev.kernel.bootargs import ensure
 from ansible_collections.vfio.passthrough.plugins.module_utils.hostdev.kernel.bootloader import loader_of
@@ -26,11 +28,9 @@ from ansible_collections.vfio.passthrough.tests.fakes.host import FakeHost
 GPU = "nvidia.com/GPU"
 DECLARATION = parse_declaration([{"resource": GPU, "select": {"id": "10de:2684"}}])
 OK = Verdict("IOMMU_OK", ("dmar0",), "nothing to do")
-PLUGIN = {
-    "resources": [{"resource": GPU, "registered": True}],
-    "units": [{"resource": GPU, "id": "16", "health": "Healthy", "reason": ""}],
-}
-KUBELET = Ledger({GPU: frozenset({"16"})})
+UNIT = {"kind": "pci", "resource": GPU, "id": "16", "name": "0000:01:00.0", "values": ["0000:01:00.0"], "health": "Healthy", "reason": ""}
+PLUGIN: dict[str, Any] = {**dict.fromkeys(LISTS, ()), "resources": [{"resource": GPU, "registered": True}], "units": [UNIT]}
+LEDGER = Ledger({GPU: frozenset({"16"})})
 
 
 @pytest.fixture
@@ -38,11 +38,12 @@ def host(tmp_path: Path) -> FakeHost:
     made = FakeHost(tmp_path)
     made.function("0000:01:00.0", driver="vfio-pci", group="16")
     made.function("0000:01:00.1", "10de:22ba", "040300", driver="vfio-pci", group="16")
+    made.node("16")
     return made
 
 
 def facts(host: FakeHost, declaration: Declaration = DECLARATION, **more: Any) -> NodeFacts:
-    found = replace(read_facts(host.root, declaration), verdict=OK, plugin=PLUGIN, kubelet=KUBELET)
+    found = replace(read_facts(host.root, declaration), verdict=OK, plugin=PLUGIN, ledger=LEDGER)
     return replace(found, **more)
 
 
@@ -62,23 +63,24 @@ def test_a_device_that_arrived_has_evidence_in_all_three_places(host: FakeHost) 
 
 
 def test_a_held_device_names_its_pod(host: FakeHost) -> None:
-    held = Ledger(KUBELET.allocatable, (Holding(GPU, "16", "default", "vm-a", "compute"),))
-    assert only(chains(DECLARATION, facts(host, kubelet=held))).links[2].evidence == "held by pod default/vm-a"
+    held = Ledger(LEDGER.allocatable, (Holding(GPU, "16", "default", "vm-a", "compute"),))
+    assert only(chains(DECLARATION, facts(host, ledger=held))).links[2].evidence == "held by pod default/vm-a"
 
 
 @pytest.mark.parametrize(
     ("more", "place", "evidence", "hint"),
     [
         ({"plugin": None}, "Kubernetes", "does not run", "systemctl status"),
-        ({"plugin": {"resources": [], "units": []}}, "Kubernetes", "has not registered", "kubelet up"),
+        ({"plugin": {**PLUGIN, "resources": []}}, "Kubernetes", "has not registered", "kubelet up"),
         (
-            {"plugin": {**PLUGIN, "units": [{"resource": GPU, "id": "16", "health": "Unhealthy", "reason": "/dev/vfio/16 is gone"}]}},
+            {"plugin": {**PLUGIN, "units": [{**UNIT, "health": "Unhealthy", "reason": "/dev/vfio/16 is gone"}]}},
             "Kubernetes",
             "/dev/vfio/16 is gone",
             "journalctl",
         ),
-        ({"kubelet": None, "kubelet_fault": "no such socket"}, "Kubernetes", "no such socket", "kubelet up"),
-        ({"kubelet": Ledger()}, "Kubernetes", "does not list unit 16", "journalctl"),
+        ({"plugin": {**PLUGIN, "units": []}}, "Kubernetes", "does not know unit 16 yet", "within seconds"),
+        ({"ledger": None, "ledger_fault": "no such socket"}, "Kubernetes", "no such socket", "kubelet up"),
+        ({"ledger": Ledger()}, "Kubernetes", "does not list unit 16", "journalctl"),
         ({"image_name": "launcher:1", "image": False}, "guest", "launcher:1 is not on the node", "hostdev_launcher_archive"),
     ],
 )
@@ -131,7 +133,9 @@ def test_where_unlike_nodes_share_a_declaration_such_an_entry_is_shown_and_no_fa
     told = report(chains(declaration, facts(host, declaration), missing_ok=True))
     assert (told["arrived"], told["pending"], told["broken"]) == (1, [], [])
     assert told["table"][-1].split()[:4] == ["none", "a.com/x", "kernel", "absent"]
-    assert told["table"][-1].endswith("no PCI function of this node has id 10de:ffff")
+    assert told["table"][-1].endswith(
+        "no PCI function of this node has id 10de:ffff; nearest ids present are 10de:22ba (0000:01:00.1), 10de:2684 (0000:01:00.0)"
+    )
     assert [link["state"] for link in told["chains"][1]["links"]] == ["absent"]
 
 
@@ -203,10 +207,12 @@ def test_a_companion_whose_unbind_hung_waits_too(machine: Machine, tmp_path: Pat
 
 def test_facts_of_a_node_without_plugin_and_kubelet(host: FakeHost) -> None:
     found = read_facts(host.root, DECLARATION)
-    assert (found.plugin, found.kubelet, found.image) == (None, None, None)
-    assert found.kubelet_fault
+    assert (found.plugin, found.ledger, found.image) == (None, None, None)
+    assert found.ledger_fault.endswith("no such socket")
     host.write(PLUGIN_STATE, json.dumps(PLUGIN))
-    assert read_facts(host.root, DECLARATION).plugin == PLUGIN
+    told = read_facts(host.root, DECLARATION).plugin
+    assert told is not None
+    assert (told["units"][0]["id"], told["units"][0]["since"], told["renumbered"]) == ("16", "", [])
     host.write(PLUGIN_STATE, "half a li")
     assert read_facts(host.root, DECLARATION).plugin is None
 
@@ -219,5 +225,5 @@ def test_the_image_is_looked_for_by_its_name(host: FakeHost, answer: Done, there
         asked.append(list(command))
         return answer if command[0] == "ctr" else Done(1, "", "")
 
-    assert read_facts(Root(base=host.base, runner=run), DECLARATION, "launcher:1", ["ctr"]).image is there
+    assert read_facts(Root(base=host.base, runner=run), DECLARATION, "launcher:1", Where(ctr=["ctr"])).image is there
     assert ["ctr", "images", "ls", "--quiet", "name==launcher:1"] in asked

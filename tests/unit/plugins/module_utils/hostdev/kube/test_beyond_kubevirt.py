@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 from ansible_collections.vfio.passthrough.plugins.module_utils.hostdev.device.declaration import MDEV, PCI, USB
+from ansible_collections.vfio.passthrough.plugins.module_utils.hostdev.device.inventory import SERVED_BY_KUBEVIRT
 from ansible_collections.vfio.passthrough.plugins.module_utils.hostdev.kube import service as module
-from ansible_collections.vfio.passthrough.plugins.module_utils.hostdev.kube.service import SERVED_BY_KUBEVIRT
 from ansible_collections.vfio.passthrough.tests.fakes.kubelet import until
 from ansible_collections.vfio.passthrough.tests.fakes.plugin import HEALTHY, PluginBench
 

@@ -1,0 +1,41 @@
+"""Reader of the device plugin's state file, in which others see what it serves."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any, Optional
+
+from ..root import Root, read_text
+
+PLUGIN_STATE = "/run/vfio-passthrough/devices.json"
+SERVICE = "vfio-passthrough-device-plugin.service"
+LISTS = ("resources", "units", "skipped", "renumbered")
+
+
+# a service of another release may leave something out
+_UNIT: Mapping[str, Any] = {
+    "kind": "",
+    "name": "",
+    "values": [],
+    "members": [],
+    "numa_node": None,
+    "health": "",
+    "reason": "",
+    "code": "",
+    "count": 1,
+    "since": "",
+}
+
+
+def read_state(root: Root) -> Optional[Mapping[str, Any]]:
+    """Return the state as kube/state.py writes it; None where no service runs or the file is not its own."""
+    text = read_text(root.at(PLUGIN_STATE))
+    try:
+        state = json.loads(text) if text else None
+    except ValueError:
+        return None
+    if not isinstance(state, dict):
+        return None
+    units = [{**_UNIT, **one} for one in state.get("units", ()) if "resource" in one and "id" in one]
+    return {**{name: [] for name in LISTS}, **state, "units": units}

@@ -8,6 +8,7 @@ from typing import Any
 from ..device.declaration import NODE
 from ..device.faults import Absent, Fault, Refused
 from ..device.grant import place_folder
+from ..device.handover import IN_CONTAINER, handover_path
 from ..device.inventory import HEALTHY
 from ..device.names import COMPANIONS, variable
 from ..device.offer import Offer
@@ -41,9 +42,12 @@ def container_answer(resource: str, ids: Sequence[str], offers: Mapping[str, Off
     nodes = {node: offer.permissions for offer in chosen for node in (*KINDS[offer.kind].control, *offer.nodes)}
     # read-only is enough to connect, and keeps a container from planting anything where the service makes sockets
     folders = dict.fromkeys(folder_of(offer, grants) for offer in chosen)
+    mounts = [{"container_path": folder, "host_path": folder, "read_only": True} for folder in folders]
+    if any(KINDS[offer.kind].handover for offer in chosen):
+        mounts.append({"container_path": IN_CONTAINER, "host_path": handover_path(resource, ids, grants), "read_only": False})
     return {
         "envs": variables(resource, chosen, next((offer.kind for offer in offers.values()), NODE)),
-        "mounts": [{"container_path": folder, "host_path": folder, "read_only": True} for folder in folders],
+        "mounts": mounts,
         "devices": [{"container_path": node, "host_path": f"{prefix}{node}", "permissions": nodes[node]} for node in nodes],
     }
 

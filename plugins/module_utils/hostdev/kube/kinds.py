@@ -26,7 +26,8 @@ class Kind:
     find: the offers of a declaration; it is told what was offered before. gone: why a former offer is none any more.
     prefix: of the variable that names the devices, empty when none does. control: nodes that come with any unit.
     vfio: whether a guest locks its memory for it. prefers: whether it matters which units a container gets.
-    one_place: whether all units are one grant, since they are one node.
+    one_place: whether all units are one grant, since they are one node. handover: whether a container is handed the node as
+    an open descriptor too.
     """
 
     find: Callable[[Root, Declaration, Sequence[Offer]], Found]
@@ -36,6 +37,7 @@ class Kind:
     vfio: bool = False
     prefers: bool = True
     one_place: bool = False
+    handover: bool = False
 
 
 KINDS: dict[str, Kind] = {
@@ -43,7 +45,7 @@ KINDS: dict[str, Kind] = {
     MDEV: Kind(offer_mdev.find, offer_mdev.gone, PREFIXES["mdev"], (VFIO,), vfio=True),
     USB: Kind(offer_usb.find, offer_usb.gone, PREFIXES["usb"]),
     NODE: Kind(offer_node.find, offer_node.gone, prefers=False, one_place=True),
-    IOMMUFD: Kind(offer_node.find, offer_node.gone, prefers=False, one_place=True),
+    IOMMUFD: Kind(offer_node.find, offer_node.gone, prefers=False, one_place=True, handover=True),
 }
 
 

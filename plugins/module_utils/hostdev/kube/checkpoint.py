@@ -59,7 +59,7 @@ def read_stored(plugin_folder: Path) -> Optional[tuple[Stored, ...]]:
     except (OSError, ValueError, LookupError, TypeError):
         return None
     # null is how the kubelet writes an empty list
-    return tuple(stored for entry in (entries if isinstance(entries, list) else ()) for stored in _read(entry))
+    return tuple(stored for entry in entries or () for stored in _read(entry)) if isinstance(entries, (list, type(None))) else None
 
 
 def _read(entry: Any) -> Iterator[Stored]:
@@ -79,9 +79,9 @@ def _read(entry: Any) -> Iterator[Stored]:
 
 
 def _ids(told: Any) -> Iterator[str]:
-    # by NUMA node; before Kubernetes 1.20 a plain list
+    # by NUMA node; before Kubernetes 1.20 a plain list. An answer counts whatever its ids look like
     for ids in told.values() if isinstance(told, Mapping) else [told]:
-        yield from map(str, ids or ())
+        yield from map(str, ids if isinstance(ids, list) else ())
 
 
 @dataclass(frozen=True)

@@ -47,8 +47,6 @@ GOOD = entry(GPU, ["1"], "")
         {**GOOD, "AllocResp": "%%%"},
         {**GOOD, "AllocResp": "AAAA"},
         {**GOOD, "AllocResp": 7},
-        {**GOOD, "DeviceIDs": 7},
-        {**GOOD, "DeviceIDs": {"0": 7}},
     ],
 )
 def test_a_broken_entry_hides_no_other(tmp_path: Path, bad: Any) -> None:
@@ -61,7 +59,16 @@ def test_ids_without_numa_nodes_are_those_of_an_older_kubelet(tmp_path: Path) ->
     assert [one.ids for one in read_stored(tmp_path) or ()] == [{"1", "2"}]
 
 
-@pytest.mark.parametrize("text", ["", "{half", "[]", "null", "7", '{"Data": null}', '{"Data": {}}', '{"Data": []}', "\xff"])
+@pytest.mark.parametrize("ids", [None, 7, "16", {"0": 7}, {"0": None}])
+def test_an_answer_counts_whatever_its_ids_look_like(tmp_path: Path, ids: Any) -> None:
+    store(tmp_path, {**entry(GPU, [], answer({}, ["/run/g/16"])), "DeviceIDs": ids})
+    assert [(one.ids, one.mounts) for one in read_stored(tmp_path) or ()] == [(frozenset(), ("/run/g/16",))]
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["", "{half", "[]", "null", "7", '{"Data": null}', '{"Data": {}}', '{"Data": []}', '{"Data": {"PodDeviceEntries": "x"}}', "\xff"],
+)
 def test_what_is_no_store_is_none(tmp_path: Path, text: str) -> None:
     store(tmp_path).write_text(text, encoding="latin-1")
     assert read_stored(tmp_path) is None

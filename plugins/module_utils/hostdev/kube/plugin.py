@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import socket
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -14,6 +15,7 @@ from ..device.faults import Fault, Unsupported
 from ..device.names import socket_name
 from ..device.offer import Offer
 from . import answers
+from .inline import quick
 from .rpc import grpc
 from .wire import DEVICE_PLUGIN, Messages, device_plugin
 
@@ -42,6 +44,17 @@ def socket_file(folder: Path, resource: str) -> str:
     return name
 
 
+def _refusal(path: Path) -> str:
+    """Return why the system lets no socket be bound here, which gRPC does not tell; empty when it does."""
+    with socket.socket(socket.AF_UNIX) as probe:
+        try:
+            probe.bind(str(path))
+        except OSError as error:
+            return error.strerror or str(error)
+    path.unlink()
+    return ""
+
+
 def require() -> None:
     """Raise Unsupported, with the package to install, when this Python cannot speak to a kubelet."""
     if grpc is None:
@@ -54,46 +67,51 @@ class Shelf:
 
     def __init__(self) -> None:
         """Begin empty."""
+        self._messages = device_plugin()
         self._changed = threading.Condition()
-        self._offers: dict[str, Offer] = {}
-        self._devices: list[dict[str, Any]] = []
+        self._offers: Mapping[str, Offer] = {}
+        self._list = b""
         self._version = 0
 
     def put(self, offers: Sequence[Offer]) -> None:
         """Replace the units; streams send a list only when what the kubelet sees of it differs."""
+        found = {offer.id: offer for offer in offers}
+        listed = self._messages.encode("ListAndWatchResponse", devices=[answers.device(offer) for offer in found.values()])
         with self._changed:
-            self._offers = {offer.id: offer for offer in offers}
-            devices = [answers.device(offer) for offer in self._offers.values()]
-            if devices != self._devices:
-                self._devices = devices
+            self._offers = found
+            if listed != self._list:
+                self._list = listed
                 self._version += 1
                 self._changed.notify_all()
 
-    def offers(self) -> dict[str, Offer]:
-        """Return the units by id."""
-        with self._changed:
-            return dict(self._offers)
+    def offers(self) -> Mapping[str, Offer]:
+        """Return the units by id; what was returned never changes."""
+        return self._offers
 
     def wake(self) -> None:
         """Let every waiting stream look whether it has ended."""
         with self._changed:
             self._changed.notify_all()
 
-    def next(self, seen: int, ended: Callable[[], bool]) -> Optional[tuple[int, list[dict[str, Any]]]]:
-        """Return the version and list that follow the version seen, as soon as there is one; None when the stream has ended."""
+    def next(self, seen: int, ended: Callable[[], bool]) -> Optional[tuple[int, bytes]]:
+        """Return the version and the ListAndWatchResponse that follow the version seen, as soon as there is one.
+
+        None when the stream has ended.
+        """
         with self._changed:
             while self._version == seen:
                 if ended():
                     return None
                 self._changed.wait()
-            return self._version, list(self._devices)
+            return self._version, self._list
 
 
 class Server:
     """The gRPC server of one resource on one socket of the plugin folder.
 
-    answer: called with the ids of each container request; Allocate asks the machine, not the last list.
-    streaming: called when a stream of the kubelet's begins or ends. prefer: whether GetPreferredAllocation is offered.
+    answer: gives for the ids of each container request an AllocateResponse as bytes; it asks the machine, not the last list.
+    woken: called when a stream of the kubelet's begins or ends. prefer: whether GetPreferredAllocation is offered.
+    prepare: called with a container's ids before each of its starts; its fault keeps it from starting.
     """
 
     def __init__(
@@ -101,25 +119,28 @@ class Server:
         resource: str,
         folder: Path,
         shelf: Shelf,
-        answer: Callable[[list[list[str]]], list[dict[str, Any]]],
-        streaming: Callable[[], None],
+        answer: Callable[[list[list[str]]], Sequence[bytes]],
+        woken: Callable[[], None],
         *,
         prefer: bool = True,
+        prepare: Optional[Callable[[Sequence[str]], None]] = None,
     ) -> None:
         """Prepare; nothing is bound before `start`. Unsupported without grpc."""
         require()
         self.resource = resource
         self.endpoint = socket_file(folder, resource)
+        self.options = {"pre_start_required": prepare is not None, "get_preferred_allocation_available": prefer}
+        self.woken = woken
         self._folder = folder
         self._shelf = shelf
         self._answer = answer
-        self._streaming = streaming
-        self._prefers = prefer
+        self._prepare = prepare
         self._messages: Messages = device_plugin()
+        self._pool = ThreadPoolExecutor(_THREADS, thread_name_prefix=self.endpoint)
         self._server: Any = None
         self._identity: Optional[Identity] = None
         self._closing = False
-        self._streams = 0
+        self._streams: set[object] = set()
 
     @property
     def path(self) -> Path:
@@ -134,27 +155,18 @@ class Server:
     @property
     def watched(self) -> bool:
         """Return whether a kubelet holds a stream open."""
-        return self._streams > 0
+        return bool(self._streams)
 
     def start(self) -> None:
         """Serve: bound under a hidden name and renamed, so that stopping never deletes a successor's socket (grpc 17122)."""
         hidden = self._folder / f".{self.endpoint}"
-        hidden.unlink(missing_ok=True)
-        server = grpc.server(ThreadPoolExecutor(_THREADS, thread_name_prefix=self.endpoint), options=[("grpc.so_reuseport", 0)])
-        server.add_generic_rpc_handlers((self._handlers(),))
-        before = os.umask(0o077)
         try:
-            bound = server.add_insecure_port(f"unix:{hidden}")
-        except RuntimeError as error:
-            raise self._unbound(str(error)) from error
-        finally:
-            os.umask(before)
-        if not bound:
-            raise self._unbound("gRPC could not bind")
-        server.start()
-        self._identity = identity(hidden)
-        hidden.replace(self.path)
-        self._server = server
+            self._serve(hidden)
+            self._identity = identity(hidden)
+            hidden.replace(self.path)
+        except (Fault, OSError):
+            self.stop()
+            raise
 
     def stop(self) -> None:
         """End the streams and the server, and remove the socket if it is still ours."""
@@ -162,58 +174,82 @@ class Server:
         self._shelf.wake()
         if self._server is not None:
             self._server.stop(_GRACE).wait()
+        self._pool.shutdown(wait=False)
         if self.in_place:
             self.path.unlink(missing_ok=True)
         self._identity = None
 
-    def _unbound(self, cause: str) -> Fault:
-        return Fault(what="serve a device plugin", subject=str(self.path), cause=cause, hint="look at the folder and what stands in it")
+    def _serve(self, hidden: Path) -> None:
+        hidden.unlink(missing_ok=True)
+        self._server = grpc.server(self._pool, options=[("grpc.so_reuseport", 0)])
+        self._server.add_generic_rpc_handlers((self._handlers(),))
+        before = os.umask(0o077)
+        try:
+            self._server.add_insecure_port(f"unix:{hidden}")
+        except RuntimeError as error:
+            cause = _refusal(hidden) or str(error)
+            hint = "look at the folder and what stands in it"
+            raise Fault(what="serve a device plugin", subject=str(self.path), cause=cause, hint=hint) from error
+        finally:
+            os.umask(before)
+        self._server.start()
 
     def _handlers(self) -> Any:
-        served: Mapping[str, Callable[[Any, Any], Any]] = {
-            "GetDevicePluginOptions": self._options,
+        """Return the methods. All answer in bytes, which is quicker where the same is sent again and again."""
+        options = self._messages.encode("DevicePluginOptions", **self.options)
+        served: dict[str, Callable[[Any, Any], Any]] = {
+            "GetDevicePluginOptions": lambda _request, _context: options,
             "ListAndWatch": self._list_and_watch,
             "GetPreferredAllocation": self._prefer,
-            "Allocate": self._allocate,
-            "PreStartContainer": lambda _request, _context: self._messages["PreStartContainerResponse"](),
+            "Allocate": quick(self._allocate),
+            "PreStartContainer": self._pre_start,
         }
+        if not self.options["get_preferred_allocation_available"]:
+            del served["GetPreferredAllocation"]
         handlers = {}
-        for method, (request, response) in DEVICE_PLUGIN.methods["DevicePlugin"].items():
+        for method, behaviour in served.items():
+            request, response = DEVICE_PLUGIN.methods["DevicePlugin"][method]
             make = grpc.unary_stream_rpc_method_handler if response.startswith("stream ") else grpc.unary_unary_rpc_method_handler
-            handlers[method] = make(served[method], self._messages.decoder(request), self._messages.encoder())
+            handlers[method] = make(behaviour, self._messages.decoder(request))
         return grpc.method_handlers_generic_handler(f"{DEVICE_PLUGIN.package}.DevicePlugin", handlers)
 
-    def _options(self, _request: Any, _context: Any) -> Any:
-        return self._messages["DevicePluginOptions"](get_preferred_allocation_available=self._prefers)
-
-    def _list_and_watch(self, _request: Any, context: Any) -> Iterator[Any]:
+    def _list_and_watch(self, _request: Any, context: Any) -> Iterator[bytes]:
         context.add_callback(self._shelf.wake)
-        self._streams += 1
-        self._streaming()
+        stream = object()
+        self._streams.add(stream)
+        self.woken()
         seen = -1
         try:
             while True:
                 found = self._shelf.next(seen, lambda: self._closing or not context.is_active())
                 if found is None:
                     return
-                seen, devices = found
-                yield self._messages["ListAndWatchResponse"](devices=devices)
+                seen, listed = found
+                yield listed
         finally:
-            self._streams -= 1
-            self._streaming()
+            self._streams.remove(stream)
+            self.woken()
 
-    def _prefer(self, request: Any, _context: Any) -> Any:
+    def _prefer(self, request: Any, _context: Any) -> bytes:
         offers = self._shelf.offers()
         chosen = [
             {"deviceIDs": answers.prefer(one.available_deviceIDs, one.must_include_deviceIDs, one.allocation_size, offers)}
             for one in request.container_requests
         ]
-        return self._messages["PreferredAllocationResponse"](container_responses=chosen)
+        return self._messages.encode("PreferredAllocationResponse", container_responses=chosen)
 
-    def _allocate(self, request: Any, context: Any) -> Any:
+    def _allocate(self, request: Any, context: Any) -> bytes:
         try:
             made = self._answer([list(one.devices_ids) for one in request.container_requests])
         except Fault as fault:
             context.abort(grpc.StatusCode.FAILED_PRECONDITION, answers.short(fault))
             raise
-        return self._messages["AllocateResponse"](container_responses=made)
+        return b"".join(made)
+
+    def _pre_start(self, request: Any, context: Any) -> bytes:
+        try:
+            if self._prepare is not None:
+                self._prepare(list(request.devices_ids))
+        except Fault as fault:
+            context.abort(grpc.StatusCode.FAILED_PRECONDITION, answers.short(fault))
+        return self._messages.encode("PreStartContainerResponse")

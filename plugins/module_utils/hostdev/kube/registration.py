@@ -7,7 +7,7 @@ import random
 from pathlib import Path
 from typing import Any, Callable, Optional
 
-from ..device.faults import Fault, Unsupported
+from ..device.faults import Fault
 from .plugin import Identity, Server, identity
 from .rpc import grpc
 from .wire import DEVICE_PLUGIN, device_plugin
@@ -21,29 +21,39 @@ _FIRST_PAUSE, _LONGEST_PAUSE = 0.5, 30.0
 _CHANNEL = [("grpc.default_authority", "localhost"), ("grpc.enable_http_proxy", 0), ("grpc.enable_retries", 0)]
 
 
-def register(kubelet: Path, endpoint: str, resource: str, prefer: bool = True) -> None:
-    """Call Register once over a channel of its own; Fault with the kubelet's answer.
-
-    prefer: the same as the server's own answer about GetPreferredAllocation.
+class Registration:
+    """One call of Register on its way, over a channel of its own; the server's `woken` is called when it has ended.
 
     The server has to be serving already: the kubelet dials back before it answers.
     """
-    if grpc is None:
-        raise Unsupported(what="register a resource", subject="grpc", cause="not installed", hint="install python3-grpcio")
-    messages = device_plugin()
-    request = messages["RegisterRequest"](
-        version=DEVICE_PLUGIN.package,
-        endpoint=endpoint,
-        resource_name=resource,
-        options={"pre_start_required": False, "get_preferred_allocation_available": prefer},
-    )
-    with grpc.insecure_channel(f"unix:{kubelet}", options=_CHANNEL) as channel:
-        call: Any = channel.unary_unary(DEVICE_PLUGIN.path("Registration", "Register"), messages.encoder(), messages.decoder("Empty"))
-        try:
-            call(request, timeout=_DEADLINE)
-        except grpc.RpcError as error:
-            cause = f"{error.code().name}: {error.details()}"
-            raise Fault(what="register a resource", subject=f"{resource} at {kubelet}", cause=cause, hint="it is tried again") from error
+
+    def __init__(self, kubelet: Path, server: Server) -> None:
+        """Begin; nothing waits here, for a kubelet that does not answer must not hold up what else the service does."""
+        messages = device_plugin()
+        self._subject = f"{server.resource} at {kubelet}"
+        self._channel = grpc.insecure_channel(f"unix:{kubelet}", options=_CHANNEL)
+        path = DEVICE_PLUGIN.path("Registration", "Register")
+        call = self._channel.unary_unary(path, messages.encoder(), messages.decoder("Empty"))
+        request = messages["RegisterRequest"](
+            version=DEVICE_PLUGIN.package, endpoint=server.endpoint, resource_name=server.resource, options=server.options
+        )
+        self._call: Any = call.future(request, timeout=_DEADLINE)
+        self._call.add_done_callback(lambda _call: server.woken())
+
+    @property
+    def ended(self) -> bool:
+        """Return whether there is an answer, or none will come any more."""
+        return bool(self._call.done())
+
+    def check(self) -> None:
+        """Raise a Fault with the kubelet's words when the ended call was refused."""
+        if self._call.code() is not grpc.StatusCode.OK:
+            cause = f"{self._call.code().name}: {self._call.details()}"
+            raise Fault(what="register a resource", subject=self._subject, cause=cause, hint="it is tried again")
+
+    def close(self) -> None:
+        """Give up what is on its way."""
+        self._channel.close()
 
 
 class Registrar:
@@ -52,22 +62,14 @@ class Registrar:
     make: a new server each time, as a server that was stopped cannot start again.
     """
 
-    def __init__(
-        self,
-        resource: str,
-        kubelet: Path,
-        make: Callable[[], Server],
-        register_with: Callable[[Path, str, str, bool], None] = register,
-        *,
-        prefer: bool = True,
-    ) -> None:
+    def __init__(self, resource: str, kubelet: Path, make: Callable[[], Server]) -> None:
         """Begin unserved and unregistered."""
         self.resource = resource
         self._kubelet = kubelet
         self._make = make
-        self._register = register_with
-        self._prefer = prefer
         self._server: Optional[Server] = None
+        self._asking: Optional[Registration] = None
+        self._asked: Optional[Identity] = None
         self._known: Optional[Identity] = None
         self._pause = _FIRST_PAUSE
         self._not_before = 0.0
@@ -86,48 +88,69 @@ class Registrar:
     def step(self, now: float) -> Optional[float]:
         """Do what is due at the monotonic time now; return the seconds until the next look, None when only events matter."""
         present = identity(self._kubelet)
+        if present != self._asked:
+            # another kubelet, or none: what the former one said counts no more
+            self._forget()
+            self._asked = present
         if present is None:
-            self._known = None
             self._say(f"{self.resource}: waiting for the kubelet: {self._kubelet} does not exist")
             return None
         if self._server is not None and not self._server.in_place:
             log.info("%s: %s was removed, the kubelet probably restarted", self.resource, self._server.path)
             self.stop()
-        if present == self._known and self._server is not None and self._server.watched:
+        if self._asking is not None:
+            return self._hear(self._asking, now) if self._asking.ended else None
+        if self.registered:
             self._pause = _FIRST_PAUSE
             return None
         if now < self._not_before:
             return self._not_before - now
-        return self._try(present, now)
+        return self._ask(now)
 
     def stop(self) -> None:
         """Stop serving and forget the registration."""
-        server, self._server, self._known = self._server, None, None
-        self._not_before = 0.0
+        self._forget()
+        server, self._server = self._server, None
         if server is not None:
             server.stop()
 
-    def _try(self, present: Identity, now: float) -> float:
+    def _forget(self) -> None:
+        if self._asking is not None:
+            self._asking.close()
+        self._asking, self._known, self._not_before = None, None, 0.0
+
+    def _ask(self, now: float) -> Optional[float]:
         try:
             if self._server is None:
                 server = self._make()
                 server.start()
                 self._server = server
-            self._register(self._kubelet, self._server.endpoint, self.resource, self._prefer)
         except (Fault, OSError) as fault:
-            self._known = None
-            self._say(f"{self.resource}: {fault}")
-            wait = self._pause * random.uniform(0.8, 1.2)  # noqa: S311
-            self._pause = min(2 * self._pause, _LONGEST_PAUSE)
-        else:
-            self._known = present
-            self._said = ""
-            log.info("%s: registered with the kubelet (%s)", self.resource, self._server.path)
-            # the kubelet opens the stream behind its answer, and never tries again by itself
-            wait = max(_STREAM_DUE, self._pause)
-            self._pause = min(2 * self._pause, _LONGEST_PAUSE)
-        self._not_before = now + wait
-        return wait
+            return self._failed(fault, now)
+        self._asking = Registration(self._kubelet, self._server)
+        return None
+
+    def _hear(self, answer: Registration, now: float) -> float:
+        self._asking = None
+        answer.close()
+        try:
+            answer.check()
+        except Fault as fault:
+            return self._failed(fault, now)
+        self._known, self._said = self._asked, ""
+        log.info("%s: registered with the kubelet (%s)", self.resource, self.socket)
+        # the kubelet opens the stream behind its answer, and never tries again by itself
+        return self._rest(max(_STREAM_DUE, self._pause), now)
+
+    def _failed(self, fault: Exception, now: float) -> float:
+        self._known = None
+        self._say(f"{self.resource}: {fault}")
+        return self._rest(self._pause * random.uniform(0.8, 1.2), now)  # noqa: S311
+
+    def _rest(self, seconds: float, now: float) -> float:
+        self._pause = min(2 * self._pause, _LONGEST_PAUSE)
+        self._not_before = now + seconds
+        return seconds
 
     def _say(self, line: str) -> None:
         if line != self._said:

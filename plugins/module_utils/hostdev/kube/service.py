@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import time
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -12,13 +13,16 @@ from typing import Callable, Optional
 
 from ..device.declaration import Declaration, Entry
 from ..device.faults import Fault
+from ..device.handover import handover_folder, handover_path
 from ..device.inventory import SERVED_BY_KUBEVIRT, Skipped
 from ..device.offer import NO_GRANT, Offer
 from ..root import Root, remove_file, write_file
 from . import answers
-from .allocation import Allocator
+from .allocation import Allocator, Ready
 from .grant import GrantServer, Place
-from .kinds import KINDS, find, find_skipped
+from .held import held_places
+from .iommufd import HandOver, open_iommu
+from .kinds import KINDS, Kind, find, find_skipped
 from .metrics import Collector, Tally, serve
 from .notify import notify
 from .options import PluginOptions, load_declaration
@@ -41,7 +45,13 @@ _EXPLAIN_SECONDS = 1.0
 class Service:
     """All resources of one declaration; `refresh` looks at what is offered once, `run` does it for ever."""
 
-    def __init__(self, root: Root, options: PluginOptions, load: Callable[[str], Declaration] = load_declaration) -> None:
+    def __init__(
+        self,
+        root: Root,
+        options: PluginOptions,
+        load: Callable[[str], Declaration] = load_declaration,
+        opener: Callable[[Root], int] = open_iommu,
+    ) -> None:
         """Read the declaration; raises its faults, as there is nothing to serve without it."""
         require()
         self._root = root
@@ -58,6 +68,7 @@ class Service:
         self._written = ""
         self._said = ""
         self._grants = GrantServer(root)
+        self._handover = HandOver(root, opener)
         self._tally = Tally()
         self._past = Past(Path(options.plugin_folder))
         self.waker = Waker()
@@ -112,6 +123,8 @@ class Service:
         watch_devices(self.waker)
         longest = min(folders.longest_wait, options.check_seconds)
         told = False
+        folder = handover_folder(options.grants)
+        self._handover.restore(folder, [place.folder for place in held_places(Path(options.plugin_folder), folder) or ()])
         while not stopping():
             looked = time.monotonic()
             folders.arm(self._nodes())
@@ -136,6 +149,7 @@ class Service:
             registrar.stop()
         self._registrars.clear()
         self._grants.stop()
+        self._handover.stop()
         remove_file(self._options.state)
 
     def serve_metrics(self) -> Callable[[], None]:
@@ -207,12 +221,10 @@ class Service:
             shelf = self._shelves.setdefault(resource, Shelf())
             shelf.put([offer for offer in self._offers if offer.resource == resource])
             if resource not in self._registrars:
-                prefers = KINDS[kind].prefers
-                self._registrars[resource] = Registrar(
-                    resource, self._options.kubelet, partial(self._server, resource, shelf, prefers), prefer=prefers
-                )
+                make = partial(self._server, resource, shelf, KINDS[kind])
+                self._registrars[resource] = Registrar(resource, self._options.kubelet, make)
 
-    def _server(self, resource: str, shelf: Shelf, prefers: bool) -> Server:
+    def _server(self, resource: str, shelf: Shelf, kind: Kind) -> Server:
         grants, prefix = self._options.grants, self._options.host_prefix
 
         def look() -> dict[str, Offer]:
@@ -220,15 +232,20 @@ class Service:
             # with what is not there any more: whoever asks for it is told why
             return {offer.id: offer for offer in self._look() if offer.resource == resource}
 
-        allocator = Allocator(
-            self._root,
-            resource,
-            shelf.offers,
-            look,
-            lambda ids, offers: answers.container_answer(resource, ids, offers, grants, prefix),
-            self._tally.allocations,
-        )
-        return Server(resource, Path(self._options.plugin_folder), shelf, allocator, self.waker.set, prefer=prefers)
+        ready = Ready(lambda ids, offers: answers.container_answer(resource, ids, offers, grants, prefix))
+
+        def prepare(ids: Sequence[str]) -> None:
+            if ids:
+                self._handover.prepare(handover_path(resource, ids, grants))
+
+        def prepared(ids: Sequence[str], offers: Mapping[str, Offer]) -> bytes:
+            prepare(ids)
+            return ready(ids, offers)
+
+        answer, each = (prepared, prepare) if kind.handover else (ready, None)
+        allocator = Allocator(self._root, resource, shelf.offers, look, answer, self._tally.allocations)
+        folder = Path(self._options.plugin_folder)
+        return Server(resource, folder, shelf, allocator, self.waker.set, prefer=kind.prefers, prepare=each)
 
     def _explain(self, now: float) -> list[float]:
         """Find the reasons of what is skipped when that is due; return the seconds until it is, none when it is not."""

@@ -117,6 +117,10 @@ class Messages:
         """Return the class of a message."""
         return self._classes[name]
 
+    def encode(self, name: str, **fields: Any) -> bytes:
+        """Return a message as bytes. Those of one message type may be joined: repeated fields then follow each other."""
+        return _serialize(self._classes[name](**fields))
+
     def encoder(self) -> Callable[[Any], bytes]:
         """Return the function that gRPC calls to send a message of ours."""
         return _serialize

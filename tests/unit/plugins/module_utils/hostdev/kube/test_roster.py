@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 from ansible_collections.vfio.passthrough.plugins.module_utils.hostdev.device.declaration import parse_declaration
@@ -57,7 +58,7 @@ def test_a_device_of_another_group_is_not_listed_twice(host: FakeHost) -> None:
     assert sorted((one.id, one.name) for one in second) == [("17", "0000:02:00.0"), ("30", "0000:01:00.0")]
 
 
-def allocator(host: FakeHost, seen: tuple[Offer, ...]) -> Allocator:
+def allocator(host: FakeHost, seen: tuple[Offer, ...]) -> Allocator[dict[str, Any]]:
     def now() -> dict[str, Offer]:
         return {one.id: one for one in look(host, seen)}
 

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Sequence
 
 from ..harness.say import say, step
 from ..harness.work import BUILD
-from . import allocate, deploy, discovery, launcher, memory, scan, site, startup
+from . import allocate, deploy, discovery, launcher, memory, scan, site, startup, updates
 from .figures import Figure, table
 
 BENCHMARKS: dict[str, tuple[Callable[[], Iterable[Figure]], str]] = {
@@ -20,6 +20,7 @@ BENCHMARKS: dict[str, tuple[Callable[[], Iterable[Figure]], str]] = {
     "allocate": (allocate.measure, "20 s"),
     "memory": (memory.measure, "30 s"),
     "startup": (startup.measure, "20 s"),
+    "updates": (updates.measure, "2 min"),
     "site": (site.measure, "6 min"),
 }
 

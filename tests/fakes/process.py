@@ -109,7 +109,7 @@ class GoKubelet:
                         return event
                 since = len(self.events)
                 rest = limit - time.monotonic()
-                assert rest > 0 and self._process.poll() is None, f"no {what}: {self.events}"
+                assert rest > 0 and self._process.poll() is None, f"no {what}; the last events: {str(self.events[-3:])[-2000:]}"
                 self._changed.wait(min(rest, 1.0))
 
     def listed(self, resource: str, fits: Callable[[list[dict[str, Any]]], bool], since: int = 0) -> dict[str, Any]:

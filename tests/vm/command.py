@@ -26,6 +26,7 @@ class Hardware:
     iommu: True, False (none), or "intremap-off" (no interrupt remapping).
     extra_disks: raw images, attached read-only as vdb, vdc, ...
     default_arguments, preinstall: see image.worker_image.
+    direct_arguments: kernel arguments of a direct boot alone; the last of one name holds.
     """
 
     boot: str = "direct"
@@ -34,6 +35,7 @@ class Hardware:
     extra_disks: tuple[Path, ...] = ()
     default_arguments: str = ""
     preinstall: bool = True
+    direct_arguments: str = ""
 
     def image(self) -> Path:
         """Return the folder of the disk and kernel that it starts from."""
@@ -131,5 +133,6 @@ def ports() -> list[str]:
 def direct(hardware: Hardware) -> list[str]:
     """Kernel, initramfs and arguments, when QEMU hands them over itself."""
     folder = hardware.image()
-    arguments = f"root=LABEL={image.LABEL} rw nokaslr {image.arguments()} {hardware.default_arguments}"
-    return ["-kernel", str(folder / "vmlinux"), "-initrd", str(folder / "fast.cpio"), "-append", arguments.strip()]
+    given = ["rw", "nokaslr", image.arguments(), hardware.default_arguments, hardware.direct_arguments]
+    arguments = " ".join([f"root=LABEL={image.LABEL}", *(one for one in given if one)])
+    return ["-kernel", str(folder / "vmlinux"), "-initrd", str(folder / "fast.cpio"), "-append", arguments]

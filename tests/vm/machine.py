@@ -70,15 +70,16 @@ class Worker:
         iommu: Union[bool, str] = True,
         default_arguments: str = "",
         preinstall: bool = True,
+        direct_arguments: str = "",
     ) -> Worker:
         """Start a worker and return when ssh works.
 
-        boot, memory_mib, iommu, extra_disks, default_arguments, preinstall: see Hardware. forwards: TCP ports {here: there}
+        boot, memory_mib, iommu, extra_disks and the rest of Hardware: see there. forwards: TCP ports {here: there}
         besides ssh's. gpus: how many pairs of display and audio function, at 0000:01:00, 0000:02:00, ...
         restore: continue from a saved state (3 s instead of 20; boot must be "direct") - of a plain booted worker,
         or of one prepared further by the Preparation; either is made on first use. GPUs are plugged afterwards.
         """
-        hardware = Hardware(boot, memory_mib, iommu, tuple(extra_disks), default_arguments, preinstall)
+        hardware = Hardware(boot, memory_mib, iommu, tuple(extra_disks), default_arguments, preinstall, direct_arguments)
         slots = tuple(gpu(number) for number in range(gpus))
         saved = prepared(hardware, PLAIN if restore is True else restore) if restore else None
         worker = cls(hardware, workdir, forwards or {}, () if saved else slots)

@@ -138,10 +138,15 @@ class Stand:
             raise RuntimeError(f"the kubelet on the worker has ended: {self._agent.stderr.read().decode()[-2000:]}")
         answer = json.loads(line)
         if "fault" in answer:
-            raise KubeletFault(answer["fault"])
+            late = answer["fault"].startswith("TimeoutError")
+            raise KubeletFault(f"{answer['fault']}\n{self.journal()}" if late else answer["fault"])
         return answer["is"]
 
     # -- the node's side ---------------------------------------------------------------------------------------------
+
+    def service_pid(self) -> int:
+        """Return the service's process."""
+        return int(self.worker.ssh(f"systemctl show -p MainPID --value {UNIT}"))
 
     def state(self) -> dict[str, Any]:
         """Return the service's state file."""
@@ -158,6 +163,10 @@ class Stand:
             return any(text in reason for reason in reasons)
 
         wait_for(f"{name} to be withheld for {text!r}", told, self.worker.running, PATIENCE)
+
+    def journal(self) -> str:
+        """Return the last that the service has said."""
+        return self.worker.ssh(f"journalctl -u {UNIT} -o cat --no-pager -n 40")
 
     def peer(self, *answers: dict[str, Any], memlock: int = 0, uid: int = UID) -> dict[str, Any]:
         """Return what a container that was given these answers has after asking at its sockets (see grant_peer.py)."""

@@ -36,7 +36,8 @@ GIB = 1 << 30
 
 @pytest.fixture(name="worker", scope="module")
 def _worker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Worker]:
-    with timed_worker(tmp_path_factory.mktemp("plugin"), restore=plugging.every_kind()) as machine:
+    # other tests do without systemd's filters of system calls, which cost seconds of a boot; here they are what is tried
+    with timed_worker(tmp_path_factory.mktemp("plugin"), restore=plugging.every_kind(), direct_arguments="SYSTEMD_SECCOMP=1") as machine:
         yield machine
 
 
@@ -65,6 +66,11 @@ def _cards(worker: Worker, stand: Stand) -> list[str]:
     cards = [group(worker, one) for one in GPUS]
     stand.wait(GPU, *cards)
     return cards
+
+
+def test_the_service_runs_in_its_sandbox(worker: Worker, stand: Stand) -> None:
+    pid = stand.service_pid()
+    assert worker.ssh(f"sed -n 's/^Seccomp:\\t//p; s/^NoNewPrivs:\\t//p' /proc/{pid}/status").split() == ["1", "2"]
 
 
 def test_gpus_and_functions_are_offered_by_group_with_one_address_each(
@@ -115,6 +121,17 @@ def test_a_function_goes_alone(stand: Stand, cards: list[str], worker: Worker, f
     stand.cause([unbind(functions[1])], VF, first)
     assert stand.wait(GPU, *cards)
     stand.cause([probe(functions[1])], VF, first, second)
+
+
+def test_functions_that_their_parent_takes_away_are_withdrawn(stand: Stand, worker: Worker, functions: list[str]) -> None:
+    made = [group(worker, one) for one in functions]
+    parent = f"{PCI}/0000:{NIC_PORT:02x}:00.0"
+    stand.wait(VF, *made)
+    stand.cause([(f"{parent}/sriov_numvfs", "0")], VF)
+    stand.wait_reason(functions[0], "left the bus")
+    assert plugging.make_functions(worker, parent.rpartition("/")[2], len(functions)) == functions
+    bind(worker, functions)
+    stand.wait(VF, *(group(worker, one) for one in functions))
 
 
 def test_a_member_on_a_driver_of_the_host_makes_its_group_unhealthy(stand: Stand, cards: list[str]) -> None:

@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import json
+import os
 import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, Callable
 
-from ansible_collections.vfio.passthrough.plugins.module_utils.hostdev.device.declaration import MDEV, NODE, PCI, USB
+from ansible_collections.vfio.passthrough.plugins.module_utils.hostdev.device.declaration import IOMMUFD, MDEV, NODE, PCI, USB
+from ansible_collections.vfio.passthrough.plugins.module_utils.hostdev.device.nodes import IOMMU
+from ansible_collections.vfio.passthrough.plugins.module_utils.hostdev.kube.iommufd import open_iommu
 from ansible_collections.vfio.passthrough.plugins.module_utils.hostdev.kube.options import PluginOptions
 from ansible_collections.vfio.passthrough.plugins.module_utils.hostdev.kube.service import Service
+from ansible_collections.vfio.passthrough.plugins.module_utils.hostdev.root import Root
 from ansible_collections.vfio.passthrough.tests.fakes.host import FakeHost
 from ansible_collections.vfio.passthrough.tests.fakes.kubelet import FakeKubelet
 
@@ -23,7 +28,7 @@ HEALTHY, A_LOST = {"16": "Healthy", "17": "Healthy"}, {"16": "Unhealthy", "17": 
 class Stand:
     """How two units of one kind, A and B, stand on a bench.
 
-    resource: the name unless another one is asked for. entry: what the declaration says beside it. ids: of A and B.
+    resource: the name unless another one is asked for. entry: what the declaration says beside it. ids: of A and B with this name.
     nodes: of A and B, on the made host. make: puts both units there. renew: makes a node that is gone.
     """
 
@@ -31,7 +36,7 @@ class Stand:
     entry: dict[str, Any]
     ids: tuple[str, str]
     nodes: tuple[str, str]
-    make: Callable[[FakeHost], None]
+    make: Callable[[FakeHost], object]
     renew: Callable[[FakeHost, str], Path]
 
 
@@ -51,10 +56,6 @@ def _mdev(host: FakeHost) -> None:
 def _usb(host: FakeHost) -> None:
     host.usb("1-1", device=2)
     host.usb("1-2", device=3)
-
-
-def _kvm(host: FakeHost) -> None:
-    host.char("/dev/kvm")
 
 
 def _empty(host: FakeHost, path: str) -> Path:
@@ -79,7 +80,15 @@ STANDS = {
         {"node": "/dev/kvm", "count": 2},
         ("kvm0", "kvm1"),
         ("/dev/kvm", "/dev/kvm"),
-        _kvm,
+        partial(FakeHost.char, path="/dev/kvm"),
+        FakeHost.char,
+    ),
+    IOMMUFD: Stand(
+        "devices.kubevirt.io/iommufd",
+        {"node": "/dev/iommu", "count": 10},
+        ("iommufd0", "iommufd1"),
+        ("/dev/iommu", "/dev/iommu"),
+        partial(FakeHost.char, path="/dev/iommu"),
         FakeHost.char,
     ),
 }
@@ -88,7 +97,7 @@ STANDS = {
 class PluginBench:
     """A host of two units of each kind, a kubelet that may be there, and the service in a thread.
 
-    resource: the name of the only kind's resource, where it matters.
+    resource: the name of the only kind's resource, where it matters. iommu_works: whether /dev/iommu does what it is asked.
     """
 
     def __init__(self, base: Path, kinds: Sequence[str] = (PCI,), resource: str = "") -> None:
@@ -110,8 +119,14 @@ class PluginBench:
         )
         self.kubelet = FakeKubelet(self.folder)
         self.service: Service | None = None
+        self.iommu_works = True
         self._end = threading.Event()
         self._thread: threading.Thread | None = None
+
+    def ids(self, kind: str) -> tuple[str, str]:
+        """Return the ids of A and B; of nodes they are the resource's name and a number."""
+        short = self.resources[kind].rpartition("/")[2]
+        return (f"{short}0", f"{short}1") if kind in (NODE, IOMMUFD) else self.stands[kind].ids
 
     def serve(self, *kinds: str) -> None:
         """Declare these kinds and no other."""
@@ -121,7 +136,8 @@ class PluginBench:
         self.host.write("/etc/devices.json", json.dumps({"devices": list(entries)}))
 
     def start(self) -> None:
-        self.service = Service(self.host.root, self.options)
+        self._end.clear()
+        self.service = Service(self.host.root, self.options, opener=self._open_iommu)
         self._thread = threading.Thread(target=self.service.run, args=(self._end.is_set,))
         self._thread.start()
 
@@ -143,3 +159,7 @@ class PluginBench:
 
     def sockets(self) -> list[str]:
         return [one.name for one in self.folder.iterdir() if one.name != "kubelet.sock"]
+
+    def _open_iommu(self, root: Root) -> int:
+        """Open what the made host has for it: the one thing that it cannot do is what only that device does."""
+        return os.open(root.at(IOMMU), os.O_RDWR) if self.iommu_works else open_iommu(root)

@@ -31,7 +31,8 @@ class Run:
         self.bench = bench
         self.kinds = kinds
         self.stand = next(iter(bench.stands.values()))
-        self.units = dict(zip(self.stand.ids, "AB"))
+        self.ids = bench.ids(next(iter(bench.stands)))
+        self.units = dict(zip(self.ids, "AB"))
         self.refusal: str | None = None
 
     @property
@@ -64,7 +65,7 @@ class Run:
     def allocate(self) -> None:
         """Ask for unit A, keeping the refusal."""
         try:
-            self.bench.kubelet.allocate([self.stand.ids[0]])
+            self.bench.kubelet.allocate([self.ids[0]])
         except grpc.RpcError as error:
             self.refusal = str(error.details())
 
@@ -111,8 +112,8 @@ STEPS: dict[str, Callable[[Run], object]] = {
 }
 # a device that is plugged in again has another number, and so another node
 USB_STEPS: dict[str, Callable[[Run], object]] = {
-    "unplug A": _changing(lambda run: run.bench.host.unplug(run.stand.ids[0])),
-    "plug A in": _changing(lambda run: run.bench.host.usb(run.stand.ids[0], device=9)),
+    "unplug A": _changing(lambda run: run.bench.host.unplug(run.ids[0])),
+    "plug A in": _changing(lambda run: run.bench.host.usb(run.ids[0], device=9)),
 }
 
 

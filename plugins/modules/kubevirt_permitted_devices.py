@@ -23,18 +23,30 @@ options:
     type: str
     choices: [present, absent]
     default: present
-  devices:
+  declarations:
     description:
-      - The declaration, as M(vfio.passthrough.pci_info) takes it. Generic device nodes have no list in KubeVirt and are passed over.
+      - What the hosts declare; hosts with the same declaration need only one element.
+      - Each is read by itself, so that two hosts may give different names to equal devices.
     type: list
     elements: dict
     default: []
-  permitted_host_devices:
-    description:
-      - KubeVirt's block C(permittedHostDevices), the other form of the declaration. Its entries are permitted with
-        C(externalResourceProvider) true, whatever they say, since another plugin than KubeVirt's serves them.
-    type: dict
-    default: {}
+    suboptions:
+      devices:
+        description:
+          - A declaration, as M(vfio.passthrough.pci_info) takes it. Generic device nodes have no list in KubeVirt and are passed over.
+        type: list
+        elements: dict
+        default: []
+      permitted_host_devices:
+        description:
+          - KubeVirt's block C(permittedHostDevices), the other form of a declaration. Its entries are permitted with
+            C(externalResourceProvider) true, whatever they say, since another plugin than KubeVirt's serves them.
+        type: dict
+        default: {}
+  purge:
+    description: Whether entries of ours are taken out that none of O(declarations) asks for; V(false) where other hosts may declare more.
+    type: bool
+    default: true
   functions:
     description:
       - What M(vfio.passthrough.pci_info) returns as C(functions), of all nodes in one list. They give the ids of what the declaration
@@ -76,9 +88,10 @@ seealso:
 EXAMPLES = r"""
 - name: Permit the GPUs in KubeVirt
   vfio.passthrough.kubevirt_permitted_devices:
-    devices:
-      - resource: nvidia.com/AD102_GEFORCE_RTX_4090
-        select: {id: "10de:2684"}
+    declarations:
+      - devices:
+          - resource: nvidia.com/AD102_GEFORCE_RTX_4090
+            select: {id: "10de:2684"}
     kubeconfig: ~/.kube/config
   delegate_to: localhost
   run_once: true

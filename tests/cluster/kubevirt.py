@@ -6,8 +6,18 @@ of kubevirt.io/api/core/v1: required keys, lists that are replaced whole, unknow
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
+
+from ansible_collections.vfio.passthrough.plugins.module_utils.hostdev.device.declaration import parse_declaration
+from ansible_collections.vfio.passthrough.plugins.module_utils.hostdev.kube.api import Api
+from ansible_collections.vfio.passthrough.plugins.module_utils.hostdev.kube.kubevirt import Merge
+from ansible_collections.vfio.passthrough.plugins.module_utils.hostdev.kube.kubevirt_api import KubeVirts, converge
+from ansible_collections.vfio.passthrough.plugins.module_utils.hostdev.kube.permits import Wanted, wanted
+
+from .controlplane import ControlPlane
 
 GROUP = "kubevirt.io"
 OPEN = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
@@ -76,3 +86,52 @@ def definitions(*, usb: bool = True) -> list[dict[str, Any]]:
 def crd_names() -> list[str]:
     """Return the names of the definitions."""
     return [one["metadata"]["name"] for one in definitions()]
+
+
+def install(plane: ControlPlane) -> None:
+    """Define the kinds and wait until the API server serves them."""
+    plane.apply(definitions())
+    plane.kubectl("wait", "--for=condition=Established", *(f"crd/{name}" for name in crd_names()), "--timeout=60s")
+
+
+def wish(*devices: dict[str, Any]) -> Wanted:
+    """Return what a declaration asks for."""
+    return wanted([parse_declaration(devices)])
+
+
+def pci(device: str, resource: str) -> dict[str, Any]:
+    """Return an entry as we write it."""
+    return {"pciVendorSelector": device, "resourceName": resource, "externalResourceProvider": True}
+
+
+class Cluster:
+    """The KubeVirt object as its administrator has it, looked at and changed by kubectl."""
+
+    def __init__(self, plane: ControlPlane) -> None:
+        self.plane = plane
+
+    def configure(self, configuration: dict[str, Any] | None, **metadata: Any) -> None:
+        spec = {} if configuration is None else {"configuration": configuration}
+        self.write("KubeVirt", "kubevirt", spec, **metadata)
+
+    def write(self, kind: str, name: str, spec: dict[str, Any], **metadata: Any) -> None:
+        meta = {"name": name, "namespace": "kubevirt", **metadata}
+        text = json.dumps({"apiVersion": "kubevirt.io/v1", "kind": kind, "metadata": meta, "spec": spec})
+        self.plane.kubectl("create", "-f", "-", input=text)
+
+    def read(self) -> dict[str, Any]:
+        found: dict[str, Any] = self.plane.get("kubevirt", "kubevirt", "-n", "kubevirt")
+        return found
+
+    def spec(self) -> str:
+        """Return the object's spec as one text."""
+        return json.dumps(self.read()["spec"], sort_keys=True)
+
+    def patch(self, patch: dict[str, Any]) -> None:
+        self.plane.kubectl("patch", "kubevirt", "kubevirt", "-n", "kubevirt", "--type=merge", "-p", json.dumps(patch))
+
+    def objects(self, kubeconfig: Path | None = None, name: str = "kubevirt") -> KubeVirts:
+        return KubeVirts(Api(str(kubeconfig or self.plane.kubeconfig)), "kubevirt", name)
+
+    def bring(self, *devices: dict[str, Any], dry_run: bool = False) -> Merge:
+        return converge(self.objects(), wish(*devices), dry_run, sleep=lambda _seconds: None)

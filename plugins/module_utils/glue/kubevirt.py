@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..hostdev.device.declaration import parse_declaration
+from ..hostdev.device.declaration import Declaration, parse_declaration
 from ..hostdev.device.faults import Absent
 from ..hostdev.kube.api import Api
 from ..hostdev.kube.kubevirt import Merge, excerpt
@@ -16,8 +16,16 @@ from ..hostdev.root import Root
 
 SPEC: dict[str, Any] = {
     "state": {"type": "str", "choices": ["present", "absent"], "default": "present"},
-    "devices": {"type": "list", "elements": "dict", "default": []},
-    "permitted_host_devices": {"type": "dict", "default": {}},
+    "declarations": {
+        "type": "list",
+        "elements": "dict",
+        "default": [],
+        "options": {
+            "devices": {"type": "list", "elements": "dict", "default": []},
+            "permitted_host_devices": {"type": "dict", "default": {}},
+        },
+    },
+    "purge": {"type": "bool", "default": True},
     "functions": {"type": "list", "elements": "dict", "default": []},
     "namespace": {"type": "str", "default": "kubevirt"},
     "name": {"type": "str", "default": "kubevirt"},
@@ -35,8 +43,14 @@ def work(module: Any, unused_root: Root) -> dict[str, Any]:
             return _result(module, converge(objects, Wanted(), module.check_mode))
         except Absent as fault:
             return {**_NOTHING, "notes": [f"nothing to take out: {fault.cause}"]}
-    declaration = parse_declaration(params["devices"], params["permitted_host_devices"], "devices", "permitted_host_devices")
-    return _result(module, converge(objects, wanted(declaration, params["functions"]), module.check_mode))
+    wish = wanted(_declarations(params["declarations"]), params["functions"], params["purge"])
+    return _result(module, converge(objects, wish, module.check_mode))
+
+
+def _declarations(given: list[dict[str, Any]]) -> list[Declaration]:
+    """Return the hosts' declarations, each read by itself: what one calls by a name another may call by another."""
+    keys = ("devices", "permitted_host_devices")
+    return [parse_declaration(*(one[key] for key in keys), *(f"declarations[{i}].{key}" for key in keys)) for i, one in enumerate(given)]
 
 
 _NOTHING: dict[str, Any] = {"changed": False, "entries": {}, "feature_gate_added": False, "notes": [], "diff": {}}

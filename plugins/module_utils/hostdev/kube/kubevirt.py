@@ -6,13 +6,13 @@ somebody else's, and so is one that was there before.
 
 from __future__ import annotations
 
-import copy
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Optional
+from typing import Any
 
 from ..device.faults import Refused
+from .objects import Object, SpecEditor, at, get, merge_patch
 from .permits import LISTS, Permit, Wanted
 
 ANNOTATION = "vfio.passthrough/permitted"
@@ -20,8 +20,6 @@ GATE = "HostDevices"
 PERMITTED = ("configuration", "permittedHostDevices")
 GATES = ("configuration", "developerConfiguration", "featureGates")
 _DISABLED = ("configuration", "developerConfiguration", "disabledFeatureGates")
-Way = tuple[str, ...]
-Object = dict[str, Any]
 
 
 @dataclass(frozen=True)
@@ -56,7 +54,7 @@ class Merge:
     @property
     def patch(self) -> Object:
         """Return the merge patch, bound to the version that was read because lists are replaced whole; empty without a change."""
-        changes = _patch(self.before, self.after)
+        changes = merge_patch(self.before, self.after)
         if changes:
             changes.setdefault("metadata", {})["resourceVersion"] = self.before["metadata"]["resourceVersion"]
         return changes
@@ -64,7 +62,7 @@ class Merge:
 
 def permitted(cr: Object) -> dict[str, list[Permit]]:
     """Return what a KubeVirt object permits, by list."""
-    return {listed: [Permit(listed, value) for value in _at(cr, (*PERMITTED, listed)) or ()] for listed in LISTS}
+    return {listed: [Permit(listed, value) for value in at(cr, (*PERMITTED, listed)) or ()] for listed in LISTS}
 
 
 def remembered(cr: Object) -> Memory:
@@ -100,16 +98,16 @@ def merge(cr: Object, wanted: Wanted) -> Merge:
     ours, lost = _still_ours(memory.entries, listed)
     theirs = _without([one for values in listed.values() for one in values], ours)
     _refuse_rivals(cr, wanted.permits, theirs)
-    kept = [one for one in ours if one.resource in wanted.by_nodes or any(one.is_same(other) for other in wanted.permits)]
+    kept = [one for one in ours if wanted.keeps(one)]
     added = [one for one in wanted.permits if not any(one.is_same(other) for other in (*kept, *theirs))]
-    spec = _Spec(cr, memory.made)
+    spec = SpecEditor(cr, memory.made)
     for name, values in listed.items():
         left = _without(values, [one for one in ours if one not in kept])
         spec.put((*PERMITTED, name), [dict(one.value) for one in (*left, *added) if one.listed == name])
     needed = bool(kept or wanted.permits)
     gate = _put_gate(spec, needed, memory.gate)
     now = Memory((*kept, *added), gate, frozenset(spec.made))
-    restricts = _at(cr, PERMITTED) is None and bool(added)
+    restricts = at(cr, PERMITTED) is None and bool(added)
     after = _annotated(spec.cr, now.text())
     done = Merge(
         cr,
@@ -120,14 +118,15 @@ def merge(cr: Object, wanted: Wanted) -> Merge:
         tuple(_warnings(cr, after, wanted, theirs, needed)),
         restricts,
     )
-    _refuse_owned(done)
+    if wanted.permits and done.patch:
+        _refuse_owned(cr, done.added or wanted.permits)
     return done
 
 
 def excerpt(cr: Object) -> Object:
     """Return of an object what a merge may touch, for the diff."""
     found: Object = {"annotation": (cr["metadata"].get("annotations") or {}).get(ANNOTATION)}
-    found.update((way[-1], _at(cr, way)) for way in (PERMITTED, GATES))
+    found.update((way[-1], at(cr, way)) for way in (PERMITTED, GATES))
     return {key: value for key, value in found.items() if value is not None}
 
 
@@ -136,45 +135,11 @@ def strangers(vms: Sequence[Mapping[str, Any]], names: Sequence[str]) -> list[st
     found = set()
     for vm in vms:
         spec = vm.get("spec") or {}
-        devices = _get((spec.get("template") or {}).get("spec") or spec, ("domain", "devices")) or {}
+        devices = get((spec.get("template") or {}).get("spec") or spec, ("domain", "devices")) or {}
         for one in [*(devices.get("gpus") or ()), *(devices.get("hostDevices") or ())]:
             if one.get("deviceName") and one["deviceName"] not in names:
                 found.add(f"{vm['metadata'].get('namespace', '')}/{vm['metadata']['name']} asks for {one['deviceName']}")
     return sorted(found)
-
-
-class _Spec:
-    """A copy of an object whose lists below spec are replaced; made: dotted paths of maps and lists that are ours."""
-
-    def __init__(self, cr: Object, made: frozenset[str]) -> None:
-        self.cr, self.made = copy.deepcopy(cr), set(made)
-
-    def put(self, path: Way, values: list[Any]) -> None:
-        """Put a list in place, with the maps that hold it; one that this empties goes if we had made it, and so on upwards."""
-        before = _at(self.cr, path)
-        if values == (before or []):
-            return
-        if values:
-            self._holder(path)[path[-1]] = values
-            return
-        self._holder(path)[path[-1]] = []
-        for length in range(len(path), 0, -1):
-            name = ".".join(path[:length])
-            if name not in self.made or _at(self.cr, path[:length]):
-                break
-            self.made.discard(name)
-            del self._holder(path[:length])[path[length - 1]]
-
-    def _holder(self, path: Way) -> Object:
-        """Return the map that holds the last part of a path; what was not there is marked as made by us."""
-        at: Object = self.cr.setdefault("spec", {})
-        for length, part in enumerate(path, 1):
-            if at.get(part) is None:
-                self.made.add(".".join(path[:length]))
-                at[part] = {}
-            if length < len(path):
-                at = at[part]
-        return at
 
 
 def _still_ours(entries: Sequence[Permit], listed: Mapping[str, Sequence[Permit]]) -> tuple[list[Permit], list[Permit]]:
@@ -199,10 +164,10 @@ def _without(values: Sequence[Permit], gone: Sequence[Permit]) -> list[Permit]:
     return left[::-1]
 
 
-def _put_gate(spec: _Spec, needed: bool, ours: bool) -> bool:
+def _put_gate(spec: SpecEditor, needed: bool, ours: bool) -> bool:
     """Add or remove the feature gate; return whether it stands there by us. Disabling it is the administrator's word."""
-    gates = list(_at(spec.cr, GATES) or ())
-    if needed and GATE not in gates and GATE not in (_at(spec.cr, _DISABLED) or ()):
+    gates = list(at(spec.cr, GATES) or ())
+    if needed and GATE not in gates and GATE not in (at(spec.cr, _DISABLED) or ()):
         spec.put(GATES, [*gates, GATE])
         return True
     if not needed and ours and GATE in gates:
@@ -224,25 +189,26 @@ def _refuse_rivals(cr: Object, permits: Sequence[Permit], theirs: Sequence[Permi
                 )
 
 
-def _refuse_owned(done: Merge) -> None:
-    meta = done.before["metadata"]
-    owners = [one.get("kind") for one in meta.get("ownerReferences") or ()]
-    if done.patch and ("HyperConverged" in owners or (meta.get("labels") or {}).get("app.kubernetes.io/managed-by") == "hco-operator"):
+def _refuse_owned(cr: Object, permits: Sequence[Permit]) -> None:
+    """Refuse an object that the HyperConverged operator writes: it puts back whatever somebody else changes there."""
+    owners = [one.get("kind") for one in cr["metadata"].get("ownerReferences") or ()]
+    manager = (cr["metadata"].get("labels") or {}).get("app.kubernetes.io/managed-by")
+    if "HyperConverged" in owners or manager == "hco-operator":
         raise Refused(
             what="write into KubeVirt",
-            subject=title(done.before),
+            subject=title(cr),
             cause="the HyperConverged operator writes this object and would undo it",
-            hint="add to spec.permittedHostDevices of the HyperConverged object, with externalResourceProvider: true: "
-            + ", ".join(map(str, done.added or done.memory.entries)),
+            hint="put into spec.permittedHostDevices of the HyperConverged object, with externalResourceProvider: true: "
+            + ", ".join(map(str, permits)),
         )
 
 
 def _notes(cr: Object, after: Object, lost: Sequence[Permit], wanted: Wanted, theirs: Sequence[Permit]) -> list[str]:
     notes = [f"{one} was changed or taken out by somebody: what is in its place is not ours any more" for one in lost]
     notes += [f"{one} is the administrator's and stays so" for one in wanted.permits if any(one.is_same(other) for other in theirs)]
-    if _at(cr, PERMITTED) is not None and _at(after, PERMITTED) is None:
+    if at(cr, PERMITTED) is not None and at(after, PERMITTED) is None:
         notes.append(f"{title(cr)} has no permittedHostDevices any more, as before: every resource passes")
-    if GATE in (_at(cr, GATES) or ()) and GATE not in (_at(after, GATES) or ()) and theirs:
+    if GATE in (at(cr, GATES) or ()) and GATE not in (at(after, GATES) or ()) and theirs:
         notes.append(f"feature gate {GATE} was not there before and is gone again: entries of others are of no use to hostDevices now")
     return notes
 
@@ -252,14 +218,14 @@ def _warnings(cr: Object, after: Object, wanted: Wanted, theirs: Sequence[Permit
     warnings = [
         f"{name} is not permitted in KubeVirt: the declaration gives no id, and no node that was looked at has such a device"
         for name in wanted.resources
-        if name not in names and _at(after, PERMITTED) is not None
+        if name not in names and at(after, PERMITTED) is not None
     ]
     warnings += [
         f"{other} of {title(cr)} is served by KubeVirt under a name of ours: on a node with both kinds of devices they fight for it"
         for other in theirs
         if not other.external and other.resource in wanted.resources
     ]
-    if needed and GATE not in (_at(after, GATES) or ()):
+    if needed and GATE not in (at(after, GATES) or ()):
         warnings.append(f"{title(cr)} disables feature gate {GATE}: VMs may ask for our resources as gpus only, not as hostDevices")
     return warnings
 
@@ -272,27 +238,3 @@ def _annotated(cr: Object, text: str) -> Object:
     if annotations:
         cr["metadata"]["annotations"] = annotations
     return cr
-
-
-def _at(cr: Object, path: Way) -> Any:
-    return _get(cr.get("spec") or {}, path)
-
-
-def _get(value: Any, path: Way) -> Any:
-    for part in path:
-        value = value.get(part) if isinstance(value, Mapping) else None
-    return value
-
-
-def _patch(before: Mapping[str, Any], after: Mapping[str, Any]) -> Object:
-    """Return the merge patch (RFC 7386) from one map to another."""
-    changes: Object = {key: None for key in before if key not in after}
-    for key, value in after.items():
-        old: Optional[Any] = before.get(key)
-        if isinstance(value, Mapping) and isinstance(old, Mapping):
-            inner = _patch(old, value)
-            if inner:
-                changes[key] = inner
-        elif key not in before or value != old:
-            changes[key] = value
-    return changes

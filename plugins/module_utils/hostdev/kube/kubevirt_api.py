@@ -9,7 +9,8 @@ from typing import Any, Callable, Protocol
 
 from ..device.faults import Absent, Busy, Fault, Refused, Unsupported
 from .api import Api
-from .kubevirt import Merge, Object, merge, permitted, strangers, title
+from .kubevirt import Merge, merge, permitted, strangers, title
+from .objects import Object
 from .permits import Wanted
 
 _GROUP = "/apis/kubevirt.io/v1"

@@ -77,20 +77,26 @@ class Wanted:
     """What is to be permitted. resources: every declared name that KubeVirt's lists know a kind for.
 
     by_nodes: of these, the ones whose selectors only the nodes can translate. A run rarely sees all nodes, so that what was
-    found for these names before stays.
+    found for these names before stays. complete: whether no other host declares anything; only then entries of ours go that
+    are not wanted.
     """
 
     permits: tuple[Permit, ...] = ()
     resources: tuple[str, ...] = ()
     by_nodes: frozenset[str] = frozenset()
+    complete: bool = True
+
+    def keeps(self, one: Permit) -> bool:
+        """Return whether an entry of ours stays."""
+        return not self.complete or one.resource in self.by_nodes or any(one.is_same(other) for other in self.permits)
 
 
-def wanted(declaration: Declaration, functions: Sequence[Mapping[str, Any]] = ()) -> Wanted:
-    """Return what a declaration asks for. functions: what pci_info told of the declared functions of all nodes.
+def wanted(declarations: Sequence[Declaration], functions: Sequence[Mapping[str, Any]] = (), complete: bool = True) -> Wanted:
+    """Return what the declarations of some hosts ask for. functions: what pci_info told of the declared functions of all nodes.
 
-    An entry of the declaration that another plugin serves is permitted as well.
+    An entry of a declaration that another plugin serves is permitted as well.
     """
-    entries = [entry for entry in declaration.entries if entry.kind in _KINDS]
+    entries = [entry for one in declarations for entry in one.entries if entry.kind in _KINDS]
     ids: dict[str, set[str]] = {}
     for one in functions:
         if one.get("part") == "selected":
@@ -101,7 +107,7 @@ def wanted(declaration: Declaration, functions: Sequence[Mapping[str, Any]] = ()
             if not any(permit.is_same(other) for other in made):
                 made.append(permit)
     names = tuple(dict.fromkeys(entry.resource for entry in entries))
-    return Wanted(tuple(made), names, frozenset(entry.resource for entry in entries if _needs_nodes(entry)))
+    return Wanted(tuple(made), names, frozenset(entry.resource for entry in entries if _needs_nodes(entry)), complete)
 
 
 def _needs_nodes(entry: Entry) -> bool:

@@ -12,7 +12,7 @@ from ansible_collections.vfio.passthrough.plugins.module_utils.hostdev.root impo
 from ansible_collections.vfio.passthrough.tests.fakes.kubevirt import FakeKubeVirt, kubevirt
 
 GPU = "nvidia.com/A10"
-DEVICES = [{"resource": GPU, "select": {"id": "10de:2236"}}]
+DECLARED = [{"devices": [{"resource": GPU, "select": {"id": "10de:2236"}}], "permitted_host_devices": {}}]
 ENTRY = {"pciVendorSelector": "10de:2236", "resourceName": GPU, "externalResourceProvider": True}
 
 
@@ -37,13 +37,13 @@ def _ran(monkeypatch: pytest.MonkeyPatch) -> Ran:
 
 
 def test_there_and_back(ran: Ran) -> None:
-    looked = ran(devices=DEVICES, check=True)
-    first = ran(devices=DEVICES)
+    looked = ran(declarations=DECLARED, check=True)
+    first = ran(declarations=DECLARED)
     assert first == looked
     assert (first["changed"], first["entries"], first["feature_gate_added"]) == (True, {"pciHostDevices": [ENTRY]}, True)
     assert first["diff"]["before"] == {}
     assert first["diff"]["after"]["permittedHostDevices"] == {"pciHostDevices": [ENTRY]}
-    again = ran(devices=DEVICES)
+    again = ran(declarations=DECLARED)
     assert (again["changed"], again["entries"], again["diff"]) == (False, first["entries"], {})
     back = ran(state="absent")
     assert (back["changed"], back["entries"], back["feature_gate_added"]) == (True, {}, False)
@@ -52,13 +52,20 @@ def test_there_and_back(ran: Ran) -> None:
 
 
 def test_warnings_are_ansibles(ran: Ran) -> None:
-    ran(devices=DEVICES)
+    ran(declarations=DECLARED)
     assert ["had no permittedHostDevices" in text for text in ran.warnings] == [True]
 
 
 def test_ids_come_from_the_nodes_where_the_declaration_has_none(ran: Ran) -> None:
     functions = [{"resource": GPU, "id": "10de:2236", "part": "selected", "address": "0000:01:00.0"}]
-    assert ran(devices=[{"resource": GPU, "select": {"slot": "3"}}], functions=functions)["entries"] == {"pciHostDevices": [ENTRY]}
+    declared = [{"devices": [{"resource": GPU, "select": {"slot": "3"}}], "permitted_host_devices": {}}]
+    assert ran(declarations=declared, functions=functions)["entries"] == {"pciHostDevices": [ENTRY]}
+
+
+def test_without_purge_what_is_not_declared_here_stays(ran: Ran) -> None:
+    ran(declarations=DECLARED)
+    assert ran(purge=False)["changed"] is False
+    assert ran()["entries"] == {}
 
 
 def test_nothing_is_taken_out_where_kubevirt_is_not(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -66,9 +73,9 @@ def test_nothing_is_taken_out_where_kubevirt_is_not(monkeypatch: pytest.MonkeyPa
     done = ran(state="absent")
     assert (done["changed"], done["notes"]) == (False, ["nothing to take out: there is no such KubeVirt object"])
     with pytest.raises(Absent):
-        ran(devices=DEVICES)
+        ran(declarations=DECLARED)
 
 
 def test_a_wrong_declaration_is_refused_by_its_position(ran: Ran) -> None:
-    with pytest.raises(Refused, match=r"devices\[0\]"):
-        ran(devices=[{"resource": GPU}])
+    with pytest.raises(Refused, match=r"declarations\[1\]\.devices\[0\]"):
+        ran(declarations=[*DECLARED, {"devices": [{"resource": GPU}], "permitted_host_devices": {}}])

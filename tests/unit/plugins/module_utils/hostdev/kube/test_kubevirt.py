@@ -94,7 +94,15 @@ def test_what_is_not_wanted_any_more_goes_and_the_rest_stays_ours() -> None:
     there = after(merge(kubevirt(), BOTH))
     less = after(merge(there, A10))
     assert pcis(less) == [A10.permits[0].value]
-    assert after(merge(less, NOTHING)) == {**kubevirt(), "metadata": {**kubevirt()["metadata"]}} | {"spec": {}}
+    assert after(merge(less, NOTHING)) == kubevirt()
+
+
+def test_what_other_hosts_may_declare_stays() -> None:
+    there = after(merge(kubevirt(), BOTH))
+    some = Wanted(A10.permits, A10.resources, complete=False)
+    assert merge(there, some).patch == {}
+    assert merge(there, Wanted(complete=False)).patch == {}
+    assert pcis(after(merge(after(merge(there, NOTHING)), some))) == [A10.permits[0].value]
 
 
 def test_ids_that_other_nodes_told_stay_until_the_resource_is_undeclared() -> None:
@@ -237,6 +245,10 @@ def test_an_object_of_the_hyperconverged_operator_is_refused_when_something_lack
         merge(kubevirt({}, **metadata), A10)
     there = {"permittedHostDevices": {"pciHostDevices": [A10.permits[0].value]}, "developerConfiguration": {"featureGates": [GATE]}}
     assert merge(kubevirt(there, **metadata), A10).patch == {}
+    # what we once wrote may go
+    taken = after(merge(kubevirt({}), A10))
+    taken["metadata"].update(metadata)
+    assert after(merge(taken, NOTHING))["spec"] == {"configuration": {}}
 
 
 def test_the_excerpt_shows_what_may_change() -> None:

@@ -12,7 +12,7 @@ GPU = "nvidia.com/A10"
 
 
 def asked(*devices: dict[str, Any], permitted: dict[str, Any] | None = None, functions: Any = ()) -> list[tuple[str, dict[str, Any]]]:
-    made = wanted(parse_declaration(devices, permitted), functions)
+    made = wanted([parse_declaration(devices, permitted)], functions)
     assert all(one.external for one in made.permits)
     return [(one.listed, {key: one.value[key] for key in one.value if key != "externalResourceProvider"}) for one in made.permits]
 
@@ -42,9 +42,15 @@ def test_what_is_selected_without_an_id_is_permitted_by_the_ids_that_the_nodes_h
 
 
 def test_only_such_names_are_left_to_the_nodes() -> None:
-    made = wanted(parse_declaration([{"resource": GPU, "select": {"id": "10de:2236"}}, {"resource": "a.com/x", "select": {"slot": "3"}}]))
+    made = wanted([parse_declaration([{"resource": GPU, "select": {"id": "10de:2236"}}, {"resource": "a.com/x", "select": {"slot": "3"}}])])
     assert (made.resources, made.by_nodes) == ((GPU, "a.com/x"), frozenset({"a.com/x"}))
     assert [one.resource for one in made.permits] == [GPU]
+
+
+def test_hosts_may_call_equal_devices_by_different_names() -> None:
+    first, second = ([{"resource": name, "select": {"id": "10de:2236"}}] for name in (GPU, "a.com/x"))
+    made = wanted([parse_declaration(first), parse_declaration(second), parse_declaration(first)])
+    assert [one.resource for one in made.permits] == [GPU, "a.com/x"]
 
 
 def test_found_ids_do_not_widen_an_entry_that_gives_its_own() -> None:
@@ -76,12 +82,12 @@ def test_kubevirts_block_is_permitted_whoever_serves_it() -> None:
 
 
 def test_nodes_are_passed_over() -> None:
-    made = wanted(parse_declaration([{"resource": "a.com/tun", "node": "/dev/net/tun"}]))
+    made = wanted([parse_declaration([{"resource": "a.com/tun", "node": "/dev/net/tun"}])])
     assert (made.permits, made.resources) == ((), ())
 
 
 def test_a_usb_device_known_by_its_port_only_is_named_and_not_guessed() -> None:
-    made = wanted(parse_declaration([{"resource": "a.com/stick", "select": {"usb": {"port": "1-4"}}}]))
+    made = wanted([parse_declaration([{"resource": "a.com/stick", "select": {"usb": {"port": "1-4"}}}])])
     assert (made.permits, made.resources) == ((), ("a.com/stick",))
 
 

@@ -23,8 +23,8 @@ def cases(document: list[dict[str, Any]]) -> Iterator[Case]:
     """Yield one case per message of a method and per nested message."""
     for number, entry in enumerate(document):
         api, name = _APIS.get(entry["api"]), entry["message"].rpartition(".")[2]
-        known = api is not None and (name in api.messages or entry["api"] not in _READ)
-        yield Case(f"{number} {entry['message']}", partial(_check, api, entry, name) if known else None)
+        known = api and (name in api.messages or entry["api"] not in _READ)
+        yield Case(f"{number} {entry['message']}", partial(_check, api, entry, name) if api and known else None)
 
 
 def _check(api: Api, entry: dict[str, Any], name: str) -> None:

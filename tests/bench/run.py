@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Sequence
 
 from ..harness.say import say, step
 from ..harness.work import BUILD
-from . import allocate, deploy, discovery, launcher, memory, scan, site, startup, updates
+from . import allocate, deploy, discovery, idle, launcher, memory, scan, site, startup, updates
 from .figures import Figure, table
 
 BENCHMARKS: dict[str, tuple[Callable[[], Iterable[Figure]], str]] = {
@@ -20,7 +20,8 @@ BENCHMARKS: dict[str, tuple[Callable[[], Iterable[Figure]], str]] = {
     "allocate": (allocate.measure, "20 s"),
     "memory": (memory.measure, "30 s"),
     "startup": (startup.measure, "20 s"),
-    "updates": (updates.measure, "2 min"),
+    "updates": (updates.measure, "3 min"),
+    "idle": (idle.measure, "1 min"),
     "site": (site.measure, "6 min"),
 }
 

@@ -27,16 +27,16 @@ from hostdev.kube.options import PluginOptions
 from hostdev.kube.service import run
 from hostdev.root import Root
 logging.basicConfig(level=logging.INFO, format="%(message)s", stream=sys.stderr)
-base, folder = sys.argv[1:]
+base, folder, seconds = sys.argv[1:]
 places = {"run_folder": base + "/run", "config": base + "/etc/devices.json", "grants": base + "/g", "release": base + "/lib/current"}
-raise SystemExit(run(Root(Path(base)), PluginOptions(plugin_folder=folder, **places)))
+raise SystemExit(run(Root(Path(base)), PluginOptions(plugin_folder=folder, check_seconds=float(seconds), **places)))
 """
 PATIENCE = 60.0
 
 
-def command(host: FakeHost, folder: Path, python: str = sys.executable) -> list[str]:
+def command(host: FakeHost, folder: Path, python: str = sys.executable, check_seconds: float = 300.0) -> list[str]:
     """Return the command of the device plugin over a made host; the runtime has to be on its PYTHONPATH."""
-    return [python, "-c", _MAIN, str(host.base), str(folder)]
+    return [python, "-c", _MAIN, str(host.base), str(folder), str(check_seconds)]
 
 
 @final
@@ -50,11 +50,12 @@ class PluginProcess:
         python: str = sys.executable,
         runtime: Path = MODULE_UTILS,
         env: Optional[Mapping[str, str]] = None,
+        check_seconds: float = 300.0,
     ) -> None:
         self.log = host.base / "plugin.log"
         with self.log.open("ab") as out:
             environment = {**os.environ, "PYTHONPATH": str(runtime), **(env or {})}
-            self.process = subprocess.Popen(command(host, folder, python), stdout=out, stderr=out, env=environment)
+            self.process = subprocess.Popen(command(host, folder, python, check_seconds), stdout=out, stderr=out, env=environment)
 
     def __enter__(self) -> PluginProcess:
         return self

@@ -101,6 +101,26 @@ def test_no_node_per_device_where_the_kernel_makes_none(worker: Worker, stand: S
     assert not [node for node in nodes(answer) if "devices" in node or "iommu" in node]
 
 
+# opens a device as QEMU does; numbers from include/uapi/linux/vfio.h
+HOLDER = """
+import fcntl, os, struct, sys, time
+address, group = sys.argv[1:]
+container, group = (os.open("/dev/vfio/" + name, os.O_RDWR) for name in ("vfio", group))
+fcntl.ioctl(group, 0x3B68, struct.pack("i", container))
+fcntl.ioctl(container, 0x3B66, 1)
+device = fcntl.ioctl(group, 0x3B6A, address.encode() + b"\\0")
+print(os.getpid(), flush=True)
+time.sleep(3600)
+"""
+
+
+def hold(worker: Worker, address: str, number: str) -> int:
+    """Open a function as a guest does, in a process that stays; return the process."""
+    start = f"cat >/run/holder.py; python3 /run/holder.py {address} {number} </dev/null >/run/holder.pid 2>/run/holder.log &"
+    worker.ssh(start, input=HOLDER)
+    return int(worker.ssh("for i in $(seq 600); do test -s /run/holder.pid && break; sleep .1; done; cat /run/holder.pid /run/holder.log"))
+
+
 def unbind(address: str) -> tuple[str, str]:
     return f"{PCI}/{address}/driver/unbind", address
 
@@ -164,6 +184,22 @@ def test_a_card_that_is_pulled_out_is_withdrawn_and_plugged_in_it_waits_to_be_bo
     stand.wait_reason(GPUS[1], "nvidia")
     bind(worker, (GPUS[1], AUDIOS[1]))
     stand.wait(GPU, cards[0], group(worker, GPUS[1]))
+
+
+def test_a_card_that_is_pulled_out_of_a_guest_is_not_handed_out_again(stand: Stand, cards: list[str], worker: Worker) -> None:
+    holder = hold(worker, GPUS[0], cards[0])
+    worker.unplug("gpu0")
+    # the kernel waits for the guest, and says nothing to anybody until it has let go
+    wait_for("the driver to leave", lambda: plugging.drivers(worker, GPUS[:1]) == [""], worker.running)
+    with pytest.raises(KubeletFault, match=GPUS[0]):
+        stand.allocate(GPU, cards[:1])
+    worker.ssh(f"kill {holder}")
+    stand.wait(GPU, cards[1])
+    stand.wait_reason(GPUS[0], "left the bus")
+    worker.wait_gone(AUDIOS[0])
+    worker.plug(devices.gpu(0))
+    bind(worker, (GPUS[0], AUDIOS[0]))
+    assert cards[1] in stand.wait(GPU, cards[1], group(worker, GPUS[0]))
 
 
 def test_after_groups_were_numbered_anew_an_id_means_the_card_that_has_it_now(stand: Stand, cards: list[str], worker: Worker) -> None:

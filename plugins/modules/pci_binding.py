@@ -23,11 +23,24 @@ options:
   state:
     description:
       - V(bound) binds exactly what is declared. Functions that an earlier run bound and that are no longer declared go back to
-        their former drivers, unless a process holds them. Those stay until a later run finds them idle, and are noted.
+        their former drivers, unless a process or a pod holds them. Those stay until a later run finds them idle, and are noted.
       - V(released) gives everything back that the record knows, whatever is declared, and removes all files of this module.
     type: str
     choices: [bound, released]
     default: bound
+  force:
+    description:
+      - With O(state=released), take devices back also from running pods that hold them and have not opened them.
+        Without it such a pod, which the kubelet names, is a reason to change nothing. A device that a process has open is never
+        taken, since the kernel would wait for that process.
+    type: bool
+    default: false
+  kubelet_root:
+    description:
+      - The root folder of the node's kubelet, which is asked for the pods that hold devices before any goes back to the host.
+      - That it cannot be asked, or that the runtime is not on the node, is noted and forbids nothing.
+    type: path
+    default: /var/lib/kubelet
   missing:
     description: Whether an entry of O(devices) for which the machine has no device is wrong or only reported.
     type: str
@@ -140,10 +153,12 @@ fault:
   sample: {kind: refused, what: take devices from the host, subject: "0000:00:04.0", cause: system disk, hint: nothing was changed}
 """
 
+from functools import partial
 from typing import Any
 
 from ..module_utils.glue.declaration import SPEC as DECLARATION
 from ..module_utils.glue.declaration import declaration_of
+from ..module_utils.glue.holders import KUBELET_ROOT, ask_holders
 from ..module_utils.glue.module import run_module
 from ..module_utils.hostdev.kernel import bound, released
 from ..module_utils.hostdev.root import Root
@@ -151,6 +166,8 @@ from ..module_utils.hostdev.root import Root
 SPEC = {
     **DECLARATION,
     "state": {"type": "str", "choices": ["bound", "released"], "default": "bound"},
+    "force": {"type": "bool", "default": False},
+    "kubelet_root": {"type": "path", "default": KUBELET_ROOT},
     "missing": {"type": "str", "choices": ["fail", "report"], "default": "fail"},
     "now": {"type": "bool", "default": True},
     "persistent": {"type": "bool", "default": True},
@@ -159,9 +176,9 @@ SPEC = {
 
 def bind(module: Any, root: Root) -> dict[str, Any]:
     given = module.params
-    plan = bound.plan_bound(
-        root, declaration_of(given), bound.Wishes(tuple(given["management_address"]), given["now"], given["persistent"])
-    )
+    ask = partial(ask_holders, root, given["kubelet_root"])
+    wishes = bound.Wishes(tuple(given["management_address"]), given["now"], given["persistent"], ask)
+    plan = bound.plan_bound(root, declaration_of(given), wishes)
     fault = bound.as_fault(plan, given["missing"] == "fail")
     if fault:
         module.fail_json(msg=fault.text(), fault=fault.as_dict(), **{**bound.result(root, plan), "changed": False, "diff": []})
@@ -169,8 +186,8 @@ def bind(module: Any, root: Root) -> dict[str, Any]:
 
 
 def release(module: Any, root: Root) -> dict[str, Any]:
-    plan = released.plan_released(root)
-    released.check_released(plan)
+    plan = released.plan_released(root, partial(ask_holders, root, module.params["kubelet_root"]))
+    released.check_released(plan, module.params["force"])
     return released.result(root, plan, {} if module.check_mode else released.apply_released(root, plan))
 
 

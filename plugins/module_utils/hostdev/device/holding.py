@@ -37,3 +37,11 @@ class Holding:
         """Return what as_dict gave; what is missing is empty."""
         texts = {name: str(raw.get(name) or "") for name in ("resource", "id", "namespace", "pod", "container")}
         return Holding(**texts, values=tuple(raw.get("values") or ()), nodes=tuple(raw.get("nodes") or ()))
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What came of asking for holders. fault: why nobody could be asked; then nothing is known, not even that nobody holds anything."""
+
+    holdings: tuple[Holding, ...] = ()
+    fault: str = ""

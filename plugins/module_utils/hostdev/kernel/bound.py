@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Optional
 
 from ..device.address import Address
 from ..device.declaration import Declaration, Entry
 from ..device.faults import Absent, Fault, Refused, Timeout, Unsupported
+from ..device.holding import Asked
 from ..device.pci import VFIO_PCI, Function
 from ..root import Root
 from .apply import bind, load_vfio
@@ -29,11 +30,12 @@ from .safety import HUNG_NOW, Refusal, hung_now, read_scene, refusals, warnings
 @dataclass(frozen=True)
 class Wishes:
     """How binding is wanted. management: local addresses that the machine is managed by. now: move devices in this boot.
-    persistent: bind them at each boot."""
+    persistent: bind them at each boot. ask: asks for the pods that hold devices which are no longer declared."""
 
     management: tuple[str, ...] = ()
     now: bool = True
     persistent: bool = True
+    ask: Callable[[], Asked] = Asked
 
 
 @dataclass(frozen=True)
@@ -96,7 +98,7 @@ def plan_bound(root: Root, declaration: Declaration, wishes: Wishes) -> BoundPla
     at_boot = ours if wishes.persistent else ()
     layout = {address: one.group for address, one in record.functions.items() if one.group}
     verdict = read_iommu(root, [claim.primary for claim in claims], next_words(root), layout=layout)
-    leaving = plan_leaving(root, record, claims, wishes.now)
+    leaving = plan_leaving(root, record, claims, wishes.now, wishes.ask)
     after = _without(with_claims(root, record, claims), leaving.left)
     stuck = hung_now(root)
     hung = {str(one.address): claim.title for claim in claims for one in claim.functions if str(one.address) in stuck}

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from ..device.address import Address
+from ..device.holding import Asked
 from ..device.pci import Function
 from ..root import Root
 from .apply import give_back
@@ -13,9 +14,9 @@ from .binding import Move, plan_release
 from .claims import Claim
 from .pci import DEVICES, read_function
 from .persist import RELEASED
-from .record import Record
+from .record import Former, Record
 from .safety import HUNG_NOW, hung_now
-from .usage import open_nodes, vfio_nodes
+from .usage import open_nodes, pods_holding, vfio_nodes
 
 
 @dataclass(frozen=True)
@@ -23,7 +24,7 @@ class Leaving:
     """present: what is there of the functions that are no longer declared. moves: given back in this boot.
 
     By address, each with the reason: waiting for the next boot, which no longer binds them; busy, so that they stay until a
-    later run; left, where nothing is to be done and only the record forgets them.
+    later run; left, where nothing is to be done and only the record forgets them. unasked: why nobody could be asked for pods.
     """
 
     present: Mapping[str, Function] = field(default_factory=dict)
@@ -31,6 +32,7 @@ class Leaving:
     waiting: Mapping[str, str] = field(default_factory=dict)
     busy: Mapping[str, str] = field(default_factory=dict)
     left: Mapping[str, str] = field(default_factory=dict)
+    unasked: str = ""
 
     @property
     def wanted(self) -> dict[str, str]:
@@ -49,7 +51,8 @@ class Leaving:
             **{name: f"stays on vfio-pci until nothing uses it: {reason}" for name, reason in self.busy.items()},
             **{name: f"goes back with the next boot: {reason}" for name, reason in {**self.waiting, **missed}.items()},
         }
-        return [f"{name}: no longer declared, {text}" for name, text in sorted(texts.items())]
+        unasked = [f"which pods hold what is no longer declared is not known: {self.unasked}"] if self.unasked else []
+        return [*(f"{name}: no longer declared, {text}" for name, text in sorted(texts.items())), *unasked]
 
     def state(self, name: str, missed: Mapping[str, str]) -> str:
         """Return the word for a function's state in results."""
@@ -58,8 +61,11 @@ class Leaving:
         return "pending reboot" if name in self.waiting or name in missed else "released"
 
 
-def plan_leaving(root: Root, record: Record, claims: Sequence[Claim], now: bool) -> Leaving:
-    """Return the plan for the recorded functions that no claim holds; now: whether devices may move in this boot. Reads only."""
+def plan_leaving(root: Root, record: Record, claims: Sequence[Claim], now: bool, ask: Callable[[], Asked] = Asked) -> Leaving:
+    """Return the plan for the recorded functions that no claim holds; now: whether devices may move in this boot. Reads only.
+
+    ask: asks for the pods that hold devices, when something is to move.
+    """
     claimed = {str(one.address) for claim in claims for one in claim.functions}
     formers = {name: former for name, former in record.functions.items() if name not in claimed}
     present = {name: read_function(root, Address.parse(name)) for name in formers if (root.at(DEVICES) / name).exists()}
@@ -70,9 +76,10 @@ def plan_leaving(root: Root, record: Record, claims: Sequence[Claim], now: bool)
     if not now:
         later = {name: "nothing is moved in this boot" for move in back.moves for name in _names(move)}
         return Leaving(present, waiting={**stuck, **later}, left=left)
-    users = {move.title: _users(root, [present[name] for name in _names(move)]) for move in back.moves}
+    asked = ask() if back.moves else Asked()
+    users = {move.title: _users(root, [present[name] for name in _names(move)], formers, asked) for move in back.moves}
     busy = {name: users[move.title] for move in back.moves if users[move.title] for name in _names(move)}
-    return Leaving(present, tuple(move for move in back.moves if not users[move.title]), stuck, busy, left)
+    return Leaving(present, tuple(move for move in back.moves if not users[move.title]), stuck, busy, left, asked.fault)
 
 
 def give_all_back(root: Root, leaving: Leaving) -> dict[str, str]:
@@ -90,6 +97,7 @@ def _names(move: Move) -> list[str]:
     return list(dict.fromkeys([*move.wanted, *(step.address for step in move.steps)]))
 
 
-def _users(root: Root, functions: Sequence[Function]) -> str:
+def _users(root: Root, functions: Sequence[Function], formers: Mapping[str, Former], asked: Asked) -> str:
     opened = open_nodes(root, {node for one in functions for node in vfio_nodes(one)})
-    return "; ".join(text for texts in opened.values() for text in texts)
+    held = [text for one in functions for text in pods_holding(one, formers[str(one.address)].resource, asked.holdings)]
+    return "; ".join([*(text for texts in opened.values() for text in texts), *held])

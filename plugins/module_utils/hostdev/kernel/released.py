@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from ..device.address import Address
 from ..device.faults import Busy
+from ..device.holding import Asked
 from ..device.pci import Function
 from ..root import Root
 from .apply import give_back
@@ -16,13 +17,14 @@ from .pci import DEVICES, read_function
 from .persist import Persistence, apply_persistence, forget_run_state, mark_released, plan_persistence
 from .record import Record, read_record, write_record
 from .safety import HUNG_NOW, hung_now
-from .usage import open_nodes, vfio_nodes
+from .usage import open_nodes, pods_holding, vfio_nodes
 
 
 @dataclass(frozen=True)
 class ReleasePlan:
     """What is recorded, what is there, what has to move, which files go.
 
+    users: processes that have a device open. held: pods that hold one. unasked: why nobody could be asked for pods.
     stuck: by address, why a recorded function is not touched before the next boot.
     """
 
@@ -31,12 +33,20 @@ class ReleasePlan:
     back: Return
     persistence: Persistence
     users: tuple[str, ...]
+    held: tuple[str, ...] = ()
+    unasked: str = ""
     stuck: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def changes(self) -> bool:
         """Return whether anything is to be done."""
         return bool(set(self.record.functions) - set(self.stuck)) or not self.persistence.is_empty
+
+    @property
+    def notes(self) -> list[str]:
+        """Return what should be known beside what moves: whether nobody was asked, and from whom devices are taken."""
+        texts = [f"{text}; it is taken by force" for text in self.held]
+        return [*texts, *([f"which pods hold the devices is not known: {self.unasked}"] if self.unasked else [])]
 
     def diffs(self) -> list[dict[str, Any]]:
         """Return the plan as Ansible shows diffs."""
@@ -47,8 +57,8 @@ class ReleasePlan:
         return moved + self.persistence.diffs()
 
 
-def plan_released(root: Root) -> ReleasePlan:
-    """Return the plan of giving everything back; reads only."""
+def plan_released(root: Root, ask: Callable[[], Asked] = Asked) -> ReleasePlan:
+    """Return the plan of giving everything back; reads only. ask: asks for holders, which costs a second, when something moves."""
     record = read_record(root)
     # what was pulled out since has no folder; its entry is dropped
     there = [name for name in record.functions if (root.at(DEVICES) / name).exists()]
@@ -59,17 +69,24 @@ def plan_released(root: Root) -> ReleasePlan:
     moving = [present[name] for move in back.moves for name in move.wanted]
     opened = open_nodes(root, {node for one in moving for node in vfio_nodes(one)})
     users = tuple(text for texts in opened.values() for text in texts)
-    return ReleasePlan(record, present, back, plan_persistence(root, ()), users, stuck)
+    asked = ask() if moving else Asked()
+    held = tuple(text for one in moving for text in pods_holding(one, record.functions[str(one.address)].resource, asked.holdings))
+    return ReleasePlan(record, present, back, plan_persistence(root, ()), users, held, asked.fault, stuck)
 
 
-def check_released(plan: ReleasePlan) -> None:
-    """Raise Busy when a guest holds a device: the kernel would block our write until the guest ends."""
-    if plan.users:
+def check_released(plan: ReleasePlan, force: bool = False) -> None:
+    """Raise Busy when a guest has a device open, or a pod holds one and that is not to be overridden by force.
+
+    Against an open device no force helps: the kernel would block our write until the guest ends.
+    """
+    in_the_way = plan.users if force else (*plan.users, *plan.held)
+    if in_the_way:
+        mend = "stop the VMs on this node first" if plan.users else "delete these pods first, or take their devices by force"
         raise Busy(
             what="give devices back",
             subject=", ".join(move.title for move in plan.back.moves),
-            cause="; ".join(plan.users),
-            hint="stop the VMs on this node first; nothing was changed",
+            cause="; ".join(in_the_way),
+            hint=f"{mend}; nothing was changed",
         )
 
 
@@ -97,7 +114,7 @@ def result(root: Root, plan: ReleasePlan, missed: Mapping[str, str]) -> dict[str
         "iommu": {},
         "reboot_required": bool(missed),
         "diff": plan.diffs(),
-        "notes": [f"{name}: {reason}" for name, reason in sorted({**plan.back.left, **missed}.items())],
+        "notes": [*(f"{name}: {reason}" for name, reason in sorted({**plan.back.left, **missed}.items())), *plan.notes],
     }
 
 

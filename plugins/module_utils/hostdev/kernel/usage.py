@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from ..device.address import Address
+from ..device.holding import Holding
 from ..device.pci import Function
 from ..root import Root, entries, key_values, read_link_name, read_text
 from .network import Network, chain, reaches, read_network
@@ -83,6 +84,17 @@ def vfio_nodes(function: Function) -> list[str]:
         return []
     own = [f"/dev/vfio/devices/{name}" for name in function.vfio_nodes or ()]
     return own + ([f"/dev/vfio/{function.iommu_group}"] if function.iommu_group else [])
+
+
+def pods_holding(function: Function, resource: str, holdings: Iterable[Holding]) -> tuple[str, ...]:
+    """Return which pods hold a function, as "pod default/vm-a holds 0000:01:00.0 (unit 13 of nvidia.com/X)"; resource: as recorded.
+
+    Whoever was handed one of its nodes holds it, under whatever resource and by whatever plugin; so does who was given its
+    group as a unit of its resource.
+    """
+    nodes = set(vfio_nodes(function))
+    mine = [one for one in holdings if nodes & set(one.nodes) or (one.resource, one.id) == (resource, function.iommu_group)]
+    return tuple(dict.fromkeys(f"pod {one.owner} holds {function.address} (unit {one.id} of {one.resource})" for one in mine))
 
 
 def open_nodes(root: Root, nodes: set[str]) -> Mapping[str, tuple[str, ...]]:

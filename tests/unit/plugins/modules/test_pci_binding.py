@@ -1,11 +1,15 @@
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
 from ansible_collections.vfio.passthrough.plugins.doc_fragments.declaration import ModuleDocFragment
+from ansible_collections.vfio.passthrough.plugins.module_utils.glue.holders import PROGRAM
+from ansible_collections.vfio.passthrough.plugins.module_utils.hostdev.device.faults import Busy
+from ansible_collections.vfio.passthrough.plugins.module_utils.hostdev.explain.state import PLUGIN_STATE
 from ansible_collections.vfio.passthrough.plugins.modules import pci_binding, pci_info
 from ansible_collections.vfio.passthrough.tests.fakes.kernel import GPUS, FakeKernel, demo_host
 
@@ -74,6 +78,33 @@ def test_info_tells_units_reasons_and_what_would_be_refused(tmp_path: Path) -> N
     everything = pci_info.work(Module(pci_info.SPEC), kernel.root)
     assert "0000:00:03.0" in [one["address"] for one in everything["functions"]]
     assert "0000:00:00.0" not in [one["address"] for one in everything["functions"]]
+
+
+def test_a_pod_keeps_its_device_unless_the_release_is_forced(tmp_path: Path) -> None:
+    kernel = demo_host(tmp_path)
+    bind(kernel, devices=DEVICES)
+    held = {"resource": "nvidia.com/X", "id": "10", "namespace": "default", "pod": "vm-a", "container": "compute"}
+    kernel.answers[PROGRAM] = json.dumps({"holders": [held]})
+    for check in (True, False):
+        with pytest.raises(Busy, match=r"pod default/vm-a holds 0000:01:00.0 \(unit 10 of nvidia.com/X\)"):
+            bind(kernel, state="released", check=check, kubelet_root="/k")
+    assert kernel.commands[-1] == [PROGRAM, "holders", "--format", "json", "--kubelet-root", "/k"]
+    assert {kernel.driver(name) for name in GPUS} == {"vfio-pci"}
+    states = {row["address"]: row["state"] for row in bind(kernel)["functions"]}
+    assert [states[name] for name in GPUS] == ["in use", "in use", "released", "released"]
+    assert bind(kernel, state="released", force=True)["changed"]
+    assert {kernel.driver(name) for name in GPUS} == {"nvidia", "snd_hda_intel"}
+
+
+def test_info_tells_what_the_plugin_serves_and_who_holds_it(tmp_path: Path) -> None:
+    kernel = demo_host(tmp_path)
+    assert pci_info.work(Module(pci_info.SPEC), kernel.root)["plugin"]["running"] is False
+    unit = {"kind": "usb", "resource": "a.com/key", "id": "1-1", "name": "1-1", "health": "Healthy", "reason": ""}
+    kernel.host.write(PLUGIN_STATE, json.dumps({"units": [unit], "skipped": [{"address": "1-2", "reason": "incomplete-bundle"}]}))
+    kernel.answers[PROGRAM] = json.dumps({"holders": [{"resource": "a.com/key", "id": "1-1", "namespace": "default", "pod": "vm-a"}]})
+    told = pci_info.work(Module(pci_info.SPEC), kernel.root)["plugin"]
+    assert (told["running"], told["skipped"][0]["reason"]) == (True, "incomplete-bundle")
+    assert told["units"][0]["holders"] == [{"namespace": "default", "pod": "vm-a", "container": ""}]
 
 
 @pytest.mark.parametrize("module", [pci_binding, pci_info])

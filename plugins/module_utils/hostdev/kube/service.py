@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import threading
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -19,6 +20,7 @@ from ..device.offer import NO_GRANT, Offer
 from ..root import Root, remove_file, write_file
 from . import answers
 from .allocation import Allocator, Ready
+from .checkpoint import FILE as STORE
 from .grant import GrantServer, Place
 from .held import held_places
 from .iommufd import HandOver, open_iommu
@@ -29,6 +31,7 @@ from .options import PluginOptions, load_declaration
 from .past import Past
 from .plugin import Server, Shelf, require
 from .process import alone, signals
+from .reasons import Reasons
 from .registration import Registrar
 from .roster import changes, merge
 from .state import state_text
@@ -38,8 +41,6 @@ log = logging.getLogger(__name__)
 
 # after a look that changed nothing: a burst of events costs at most so many looks
 _REST_SECONDS = 0.02
-# the reasons of what is skipped take a look at the whole machine, which waits until the kubelet has its list
-_EXPLAIN_SECONDS = 1.0
 
 
 class Service:
@@ -62,8 +63,9 @@ class Service:
         self._shelves: dict[str, Shelf] = {}
         self._registrars: dict[str, Registrar] = {}
         self._offers: tuple[Offer, ...] = ()
-        self._skipped: tuple[Skipped, ...] = ()
-        self._explain_at: Optional[float] = 0.0
+        self._served: tuple[frozenset[str], Declaration] = (frozenset(), Declaration())
+        self._own = Declaration()
+        self._reasons = Reasons(self._find_skipped)
         self._changed = False
         self._written = ""
         self._said = ""
@@ -71,6 +73,8 @@ class Service:
         self._handover = HandOver(root, opener)
         self._tally = Tally()
         self._past = Past(Path(options.plugin_folder))
+        self._held: tuple[Optional[tuple[int, int, int]], Optional[list[Place]]] = (None, None)
+        self._looking = threading.Lock()
         self.waker = Waker()
 
     def reload(self) -> None:
@@ -86,13 +90,13 @@ class Service:
                 # what an earlier declaration meant is not missing from this one, and everything is read anew
                 self._offers = tuple(replace(offer, proofs=()) for offer in self._offers if not offer.trouble)
             self._declaration = declaration
-        self._explain_at = 0.0
+        self._reasons.ask(time.monotonic())
         self.waker.set()
 
     def refresh(self) -> Optional[float]:
         """Look, tell the kubelet what changed, register what is not; return the seconds until something is due, None for none."""
         before = self._offers
-        self._offers = self._granted(self._look())
+        self._offers = self._look()
         self._compose()
         lines = changes(before, self._offers)
         self._changed = bool(lines)
@@ -102,12 +106,12 @@ class Service:
             self._tally.updated(time.monotonic() - self.waker.since)
         self._past.take(self._offers, changed=bool(lines))
         now = time.monotonic()
-        due = [wait for wait in (one.step(now) for one in self._registrars.values()) if wait is not None]
+        due = [one.step(now) for one in self._registrars.values()]
         if lines:
-            self._explain_at = min(self._explain_at or now + _EXPLAIN_SECONDS, now + _EXPLAIN_SECONDS)
-        due += self._explain(now)
+            self._reasons.ask(now)
+        due.append(self._reasons.find(now, registered=all(one.registered for one in self._registrars.values())))
         self._write_state()
-        return min(due) if due else None
+        return min((wait for wait in due if wait is not None), default=None)
 
     def run(self, stopping: Callable[[], bool]) -> None:
         """Serve until stopping() is true, or until another release of the program is the current one.
@@ -140,7 +144,7 @@ class Service:
             rest = MERGE_SECONDS if self._changed else _REST_SECONDS
             if DEVICE in self.waker.wait(min(longest, due if due is not None else longest), looked + rest):
                 # a declared device may have come, or be skipped for another reason now
-                self._explain_at = self._explain_at or time.monotonic() + _EXPLAIN_SECONDS
+                self._reasons.ask(time.monotonic())
         notify("STOPPING=1")
 
     def stop(self) -> None:
@@ -158,13 +162,18 @@ class Service:
         collector = Collector(
             self._tally,
             self._grants.counts,
-            lambda: (self._offers, self._skipped),
+            lambda: (self._offers, self._reasons.skipped),
             lambda: {name: one.registered for name, one in list(registrars.items())},
         )
         return serve(self._options.metrics, collector)
 
     def _look(self) -> tuple[Offer, ...]:
-        """Return the units as they are now; what cannot be read leaves the last ones, and is told once."""
+        """Return the units as they are now, each with its grant; an Allocate call may look while the loop does."""
+        with self._looking:
+            return self._granted(self._found())
+
+    def _found(self) -> tuple[Offer, ...]:
+        """Return the units; what cannot be read leaves the last ones, and is told once."""
         declaration = self._mine()
         kinds = {(entry.resource, entry.kind) for entry in declaration.served}
         try:
@@ -179,7 +188,11 @@ class Service:
 
     def _mine(self) -> Declaration:
         """Return the declaration without what KubeVirt's virt-handler serves on this node (design decision 15)."""
-        return Declaration(tuple(entry for entry in self._declaration.served if not self._kubevirts(entry)))
+        left = frozenset(entry.resource for entry in self._declaration.served if self._kubevirts(entry))
+        if self._served != (left, self._declaration):
+            self._served = (left, self._declaration)
+            self._own = Declaration(tuple(entry for entry in self._declaration.served if entry.resource not in left))
+        return self._own
 
     def _kubevirts(self, entry: Entry) -> bool:
         domain, _slash, name = entry.resource.partition("/")
@@ -187,7 +200,7 @@ class Service:
 
     def _granted(self, offers: tuple[Offer, ...]) -> tuple[Offer, ...]:
         """Make the units' grant folders, before the units are offered: from then on their mounts have to exist."""
-        failed = self._grants.serve(list({place.folder: place for place in map(self._place, offers)}.values()))
+        failed = self._grants.serve({place.folder: place for place in map(self._place, offers)}.values(), self._stored())
         if not failed:
             return offers
 
@@ -196,6 +209,14 @@ class Service:
             return replace(offer, trouble=cause, trouble_code=NO_GRANT) if cause else offer
 
         return tuple(map(troubled, offers))
+
+    def _stored(self) -> Optional[list[Place]]:
+        """Return the places that the kubelet's stored answers mount, whatever has become of the units."""
+        folder = Path(self._options.plugin_folder)
+        stamp = _stamp(str(folder / STORE))
+        if stamp != self._held[0]:
+            self._held = (stamp, held_places(folder, self._options.grants))
+        return self._held[1]
 
     def _place(self, offer: Offer) -> Place:
         kind = KINDS[offer.kind]
@@ -247,22 +268,8 @@ class Service:
         folder = Path(self._options.plugin_folder)
         return Server(resource, folder, shelf, allocator, self.waker.set, prefer=kind.prefers, prepare=each)
 
-    def _explain(self, now: float) -> list[float]:
-        """Find the reasons of what is skipped when that is due; return the seconds until it is, none when it is not."""
-        if self._explain_at is None:
-            return []
-        if now < self._explain_at or (not all(one.registered for one in self._registrars.values()) and now < self._explain_at + 10):
-            return [max(self._explain_at - now, _REST_SECONDS)]
-        self._explain_at = None
-        before = dict.fromkeys(self._skipped)
-        try:
-            self._skipped = (*find_skipped(self._root, self._mine()), *self._left_to_kubevirt())
-        except (Fault, OSError) as fault:
-            log.error("%s; the last reasons stay", fault)  # noqa: TRY400
-        for one in self._skipped:
-            if one not in before:
-                log.info("%s (%s): not offered: %s", one.address, one.resource, one.detail)
-        return []
+    def _find_skipped(self) -> tuple[Skipped, ...]:
+        return (*find_skipped(self._root, self._mine()), *self._left_to_kubevirt())
 
     def _left_to_kubevirt(self) -> list[Skipped]:
         detail, hint = "KubeVirt's virt-handler serves this resource on this node", "take the entry out of the declaration"
@@ -271,7 +278,7 @@ class Service:
 
     def _write_state(self) -> None:
         served = [{"resource": one.resource, "socket": one.socket, "registered": one.registered} for one in self._registrars.values()]
-        text = state_text(self._offers, self._skipped, served, self._options.grants, self._past)
+        text = state_text(self._offers, self._reasons.skipped, served, self._options.grants, self._past)
         if text != self._written:
             write_file(self._options.state, text)
             self._written = text

@@ -216,7 +216,7 @@ def _notes(cr: Object, after: Object, lost: Sequence[Permit], wanted: Wanted, th
 def _warnings(cr: Object, after: Object, wanted: Wanted, theirs: Sequence[Permit], needed: bool) -> list[str]:
     names = {one.resource for values in permitted(after).values() for one in values}
     warnings = [
-        f"{name} is not permitted in KubeVirt: the declaration gives no id, and no node that was looked at has such a device"
+        f"{name} is not permitted in KubeVirt: it is declared without an id (USB: vendor and product), and no node told one"
         for name in wanted.resources
         if name not in names and at(after, PERMITTED) is not None
     ]

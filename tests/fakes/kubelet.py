@@ -28,7 +28,8 @@ class FakeKubelet:
     """Serves Registration in a folder.
 
     registrations: the requests taken. lists: id -> health, one per message of a stream; lists_of: the same by resource.
-    ended: whether the last stream has ended; streams: those that are open, by resource.
+    ended: whether the last stream has ended; streams: those that are open, by resource. options: what was answered when asked.
+    refusal: what Register is refused with. deaf: opens no stream.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -37,10 +38,13 @@ class FakeKubelet:
         self.lists: list[dict[str, str]] = []
         self.lists_of: dict[str, list[dict[str, str]]] = {}
         self.streams: dict[str, Any] = {}
+        self.options: dict[str, Any] = {}
         self.ended = threading.Event()
         self.refusal = ""
+        self.deaf = False
         self._server: Any = None
         self._channel: Any = None
+        self._channels: dict[str, Any] = {}
         self._messages = device_plugin()
 
     @property
@@ -61,10 +65,11 @@ class FakeKubelet:
 
     def stop(self) -> None:
         """End, streams included."""
-        if self._channel is not None:
-            self._channel.close()
         if self._server is not None:
             self._server.stop(None).wait()
+        for channel in list(self._channels.values()):
+            channel.close()
+        self._channels.clear()
 
     def restart(self) -> None:
         self.stop()
@@ -75,30 +80,39 @@ class FakeKubelet:
 
     def call(self, method: str, request: Any) -> Any:
         """Call a method of the plugin that registered last; grpc.RpcError when it refuses."""
-        response = DEVICE_PLUGIN.methods["DevicePlugin"][method][1]
-        path = DEVICE_PLUGIN.path("DevicePlugin", method)
-        return self._channel.unary_unary(path, self._messages.encoder(), self._messages.decoder(response))(request, timeout=10)
+        return self._ask(self._channel, method, request)
 
     def allocate(self, *containers: list[str]) -> list[Any]:
         request = self._messages["AllocateRequest"](container_requests=[{"devices_ids": ids} for ids in containers])
         return list(self.call("Allocate", request).container_responses)
 
+    def _ask(self, channel: Any, method: str, request: Any) -> Any:
+        response = DEVICE_PLUGIN.methods["DevicePlugin"][method][1]
+        path = DEVICE_PLUGIN.path("DevicePlugin", method)
+        return channel.unary_unary(path, self._messages.encoder(), self._messages.decoder(response))(request, timeout=10)
+
     def _register(self, request: Any, context: Any) -> Any:
         if self.refusal:
             context.abort(grpc.StatusCode.INVALID_ARGUMENT, self.refusal)
-        self._channel = grpc.insecure_channel(f"unix:{self.folder / request.endpoint}")
+        channel = grpc.insecure_channel(f"unix:{self.folder / request.endpoint}")
         # the real one asks before it answers, which is why a plugin has to serve first
-        self.call("GetDevicePluginOptions", self._messages["Empty"]())
+        self.options[request.resource_name] = self._ask(channel, "GetDevicePluginOptions", self._messages["Empty"]())
+        former = self._channels.get(request.resource_name)
+        self._channel = self._channels[request.resource_name] = channel
+        if former is not None:
+            former.close()
         self.registrations.append(request)
-        threading.Thread(target=self._follow, args=(self._channel, self.ended, request.resource_name), daemon=True).start()
+        if not self.deaf:
+            threading.Thread(target=self._follow, args=(channel, self.ended, request.resource_name), daemon=True).start()
         return self._messages["Empty"]()
 
     def _follow(self, channel: Any, ended: threading.Event, resource: str) -> None:
         path = DEVICE_PLUGIN.path("DevicePlugin", "ListAndWatch")
-        call = channel.unary_stream(path, self._messages.encoder(), self._messages.decoder("ListAndWatchResponse"))
-        self.streams[resource] = call
+        method = channel.unary_stream(path, self._messages.encoder(), self._messages.decoder("ListAndWatchResponse"))
+        call = None
         try:
-            for message in call(self._messages["Empty"]()):
+            call = self.streams[resource] = method(self._messages["Empty"]())
+            for message in call:
                 listed = {device.ID: device.health for device in message.devices}
                 self.lists.append(listed)
                 self.lists_of.setdefault(resource, []).append(listed)

@@ -8,6 +8,7 @@ import socket
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Callable, Optional
 
@@ -76,6 +77,8 @@ class Shelf:
     def put(self, offers: Sequence[Offer]) -> None:
         """Replace the units; streams send a list only when what the kubelet sees of it differs."""
         found = {offer.id: offer for offer in offers}
+        if found == self._offers:
+            return
         listed = self._messages.encode("ListAndWatchResponse", devices=[answers.device(offer) for offer in found.values()])
         with self._changed:
             self._offers = found
@@ -174,9 +177,12 @@ class Server:
         self._shelf.wake()
         if self._server is not None:
             self._server.stop(_GRACE).wait()
+        # its methods are ours: without this both would stay until the garbage collector finds the circle
+        self._server = None
         self._pool.shutdown(wait=False)
         if self.in_place:
-            self.path.unlink(missing_ok=True)
+            with suppress(OSError):
+                self.path.unlink()
         self._identity = None
 
     def _serve(self, hidden: Path) -> None:

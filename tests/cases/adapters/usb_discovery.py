@@ -9,6 +9,7 @@ from typing import Any
 
 from ansible_collections.vfio.passthrough.plugins.module_utils.hostdev.device.declaration import parse_declaration
 from ansible_collections.vfio.passthrough.plugins.module_utils.hostdev.device.faults import Fault
+from ansible_collections.vfio.passthrough.plugins.module_utils.hostdev.device.names import PREFIXES, variable
 from ansible_collections.vfio.passthrough.plugins.module_utils.hostdev.kube.kinds import find
 from ansible_collections.vfio.passthrough.tests.cases import discovery
 from ansible_collections.vfio.passthrough.tests.cases.runner import Case, same
@@ -41,16 +42,24 @@ def _entry(resource: str) -> dict[str, Any]:
     return {"resourceName": resource, "selectors": [dict(zip(("vendor", "product"), _IDS))]}
 
 
+def _resource(want: Mapping[str, Any]) -> str:
+    """Return a resource of which the wanted variable is; these cases tell no other name of it."""
+    names = [name for answer in want.get("container_responses", ()) for name in answer.get("envs", ())]
+    *domain, name = (names or [variable(PREFIXES["usb"], _RESOURCE)])[0].removeprefix(f"{PREFIXES['usb']}_").lower().split("_")
+    return f"{'.'.join(domain)}/{name}"
+
+
 def _check_call(given: Mapping[str, Any], want: Mapping[str, Any]) -> None:
     """Compare an Allocate call for units that the case calls ID0, ID1 and so on, each of one device."""
     rows = [_row(number, int(_IDS[0], 16), int(_IDS[1], 16), one) for number, one in enumerate(given["devices"])]
     with discovery.tree({"usb": rows}) as host:
-        declaration = parse_declaration(permitted={"usb": [_entry(_RESOURCE)]})
+        resource = _resource(want)
+        declaration = parse_declaration(permitted={"usb": [_entry(resource)]})
 
         def look() -> Any:
             return [replace(offer, id=f"ID{number}") for number, offer in enumerate(find(host.root, declaration).offers)]
 
-        discovery.check_allocate(host, _RESOURCE, given["containers"], look(), look, want)
+        discovery.check_allocate(host, resource, given["containers"], look(), look, want)
 
 
 def _check_plugged(case: Mapping[str, Any], want: Mapping[str, Any]) -> None:

@@ -10,14 +10,19 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import pytest
+from ansible_collections.vfio.passthrough.plugins.module_utils.glue.holders import ask_holders
+from ansible_collections.vfio.passthrough.plugins.module_utils.hostdev import cli
+from ansible_collections.vfio.passthrough.plugins.module_utils.hostdev.device.faults import Busy
+from ansible_collections.vfio.passthrough.plugins.module_utils.hostdev.kernel import released
+from ansible_collections.vfio.passthrough.plugins.module_utils.hostdev.kernel.record import Former, Record, write_record
 from ansible_collections.vfio.passthrough.plugins.module_utils.hostdev.kube.ledger import read_ledger
-from ansible_collections.vfio.passthrough.plugins.module_utils.hostdev.root import Root
+from ansible_collections.vfio.passthrough.plugins.module_utils.hostdev.root import Done, Root
 from ansible_collections.vfio.passthrough.tests.cluster.controlplane import ControlPlane
 from ansible_collections.vfio.passthrough.tests.cluster.node import NativeNode
 from ansible_collections.vfio.passthrough.tests.cluster.pods import pod, wait_for_phase
@@ -235,3 +240,69 @@ def test_a_pod_that_ended_holds_nothing_though_it_is_not_deleted(control_plane: 
     folders = (str(native_node.kubelet_folder), str(native_node.device_plugins))
     wait_until("nobody holds anything", lambda: read_ledger(Root(), *folders).holders(RESOURCE) == ())
     control_plane.kubectl("delete", "pod", "ends", "--wait=true")
+
+
+def regroup(host: FakeHost, bus: str, before: str, after: str) -> None:
+    """Give a card's functions another group number, as another boot may."""
+    groups = host.base / "sys/kernel/iommu_groups"
+    (groups / before).rename(groups / after)
+    for function in range(2):
+        link = host.folder_of(f"0000:{bus}:00.{function}") / "iommu_group"
+        link.unlink()
+        link.symlink_to(os.path.relpath(groups / after, link.parent))
+    (host.base / "dev/vfio" / before).rename(host.base / "dev/vfio" / after)
+
+
+def test_b30_groups_that_changed_their_numbers_are_told_from_the_kubelets_own_store(
+    plugin: Plugin, control_plane: ControlPlane, native_node: NativeNode
+) -> None:
+    wait_until("two units", lambda: counts(control_plane, native_node) == ("2", "2"))
+    control_plane.apply(pod("stale", ["sleep", "1000"], resources={RESOURCE: "1"}, node=native_node.name, user=107))
+    wait_for_phase(control_plane, "stale", "Running")
+    (held,) = read_ledger(Root(), str(native_node.kubelet_folder), str(native_node.device_plugins)).holders(RESOURCE)
+    bus = {"16": "01", "17": "02"}[held.id]
+    assert plugin.stop() == 0
+    regroup(plugin.host, bus, held.id, "28")
+    plugin.start()
+    (told,) = wait_until("the state tells it", lambda: state_if_there(plugin).get("renumbered"))
+    uid = control_plane.get("pod", "stale")["metadata"]["uid"]
+    assert (told["pod_uid"], told["container"], told["ids"], told["values"]) == (uid, "main", [held.id], [f"0000:{bus}:00.0"])
+    assert f"0000:{bus}:00.0 is unit 28 now" in told["detail"]
+    assert f"renumbered: unit {held.id} was 0000:{bus}:00.0" in plugin.log.read_text()
+    control_plane.kubectl("delete", "pod", "stale", "--wait=true", "--grace-period=1")
+    assert plugin.stop() == 0
+    regroup(plugin.host, bus, "28", held.id)
+    plugin.start()
+    wait_until("two units", lambda: counts(control_plane, native_node) == ("2", "2"))
+
+
+def state_if_there(plugin: Plugin) -> dict[str, Any]:
+    return plugin.state() if (plugin.host.base / "run/devices.json").exists() else {}
+
+
+def test_a_release_leaves_a_device_to_the_pod_that_the_kubelet_names(
+    plugin: Plugin, control_plane: ControlPlane, native_node: NativeNode
+) -> None:
+    wait_until("two units", lambda: counts(control_plane, native_node) == ("2", "2"))
+    control_plane.apply(pod("keeps", ["sleep", "1000"], resources={RESOURCE: "2"}, node=native_node.name, user=107))
+    wait_for_phase(control_plane, "keeps", "Running")
+    functions = {f"0000:{bus}:00.0": Former("10de:2684", "nvidia", resource=RESOURCE) for bus in ("01", "02")}
+    write_record(plugin.host.root, Record(functions))
+    node = Root(runner=program)
+    asked = ask_holders(node, str(native_node.kubelet_folder))
+    plan = released.plan_released(plugin.host.root, lambda: asked)
+    with pytest.raises(Busy) as caught:
+        released.check_released(plan)
+    for bus, group in (("01", "16"), ("02", "17")):
+        assert f"pod default/keeps holds 0000:{bus}:00.0 (unit {group} of {RESOURCE})" in caught.value.cause
+    released.check_released(plan, force=True)
+    control_plane.kubectl("delete", "pod", "keeps", "--wait=true", "--grace-period=1")
+    plan = released.plan_released(plugin.host.root, lambda: ask_holders(node, str(native_node.kubelet_folder)))
+    assert (plan.held, plan.unasked) == ((), "")
+    write_record(plugin.host.root, Record())
+
+
+def program(command: Sequence[str], timeout: float) -> Done:
+    """Run the node's program from this tree."""
+    done = subprocess.run([sys.executable, "-m", cli.__name__, *command[1:]], capture_output=True, text=True, timeout=timeout, check=False)
+    return Done(done.returncode, done.stdout, done.stderr)

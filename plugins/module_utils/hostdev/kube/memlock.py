@@ -58,7 +58,7 @@ def raise_limit(peer: Peer, wanted: int) -> int:
 
 def limits(peer: Peer) -> tuple[int, int]:
     """Return soft and hard RLIMIT_MEMLOCK in bytes as /proc/PID/limits tells them, RLIM_INFINITY for none; 0 when it does not."""
-    lines = [line[len(_LINE) :].split() for line in peer.read("limits").splitlines() if line.startswith(_LINE)]
+    lines = [line[len(_LINE) :].split() for line in peer.read("limits").split("\n") if line.startswith(_LINE)]
     soft, hard = lines[0][:2] if lines else ("0", "0")
     return _limit(soft), _limit(hard)
 
@@ -120,7 +120,8 @@ def _machine(root: Root) -> int:
 
 def _controllers(text: str) -> Iterable[tuple[str, str]]:
     """Yield (controller, path) of /proc/PID/cgroup; version 2 has one line with no controller, kept as ""."""
-    for line in text.splitlines():
+    # not splitlines: a cgroup's name may hold whatever else Python takes for the end of a line
+    for line in filter(None, text.split("\n")):
         _number, names, path = line.split(":", 2)
         for name in names.split(","):
             yield name, path

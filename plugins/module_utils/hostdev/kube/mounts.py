@@ -17,7 +17,8 @@ def granted(mountinfo: str, folders: Collection[tuple[str, int]]) -> frozenset[s
     name at that very path: a process may mount what it likes in a namespace of its own, but not what it cannot reach.
     """
     seen = set()
-    for line in mountinfo.splitlines():
+    # not splitlines: a path may hold whatever else Python takes for the end of a line
+    for line in mountinfo.split("\n"):
         fields = line.split(" ", 5)
         if len(fields) > 5:
             major, _colon, minor = fields[2].partition(":")

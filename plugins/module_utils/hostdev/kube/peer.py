@@ -130,7 +130,7 @@ def _pidfd(root: Root, connection: socket.socket, pid: int) -> tuple[int, Option
 
 def _must_be(root: Root, peer: Peer, began: str) -> None:
     """Raise Absent when the number went to another process: one that began later, or of another user."""
-    ids = [line.split()[2] for line in peer.read("status").splitlines() if line.startswith(("Uid:", "Gid:"))]
+    ids = [line.split()[2] for line in peer.read("status").split("\n") if line.startswith(("Uid:", "Gid:"))]
     if _start_time(root, peer.pid) != began or ids != [str(peer.uid), str(peer.gid)]:
         raise Absent(what=_WHAT, subject=peer.label, cause="its number went to another process")
 

@@ -60,6 +60,12 @@ def test_without_a_limit_the_machines_memory_counts(host: FakeHost, text: str) -
     assert memlock.memory_of(host.root, text) == 16 * GIB
 
 
+@pytest.mark.parametrize("end", ["\v", "\f", "\r", "\x1c", "\x85", "\u2028"])
+def test_a_cgroups_name_is_no_further_line(host: FakeHost, end: str) -> None:
+    host.write("/sys/fs/cgroup/pod/memory.max", f"{GIB}\n")
+    assert memlock.memory_of(host.root, f"0::/pod/{end}0::/elsewhere\n") == GIB
+
+
 def test_a_limit_beyond_the_machine_counts_as_the_machine(host: FakeHost) -> None:
     host.write("/sys/fs/cgroup/pod/memory.max", f"{64 * GIB}\n")
     assert memlock.memory_of(host.root, "0::/pod\n") == 16 * GIB

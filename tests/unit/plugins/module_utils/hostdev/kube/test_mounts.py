@@ -25,6 +25,7 @@ def line(root: str, point: str, device: str = "0:25") -> str:
         (line("/", ONE, "0:99"), set()),  # a file system of its own
         (line("/vfio-passthrough/grant/Y/16", ONE), set()),
         ("nonsense\n", set()),
+        (line("/a", f"/b\v1 2 0:25 /vfio-passthrough/grant/X/16 {ONE} ro"), set()),  # no end of a line
         (line("/vfio-passthrough/grant/X/16", "/run/vfio\\055passthrough/grant/X/16"), {ONE}),  # octal escapes
     ],
 )

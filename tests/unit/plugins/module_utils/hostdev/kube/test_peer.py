@@ -100,6 +100,14 @@ def test_a_number_that_went_to_another_users_process_is_told_apart(tmp_path: Pat
         held.close()
 
 
+def test_a_processs_name_tells_nothing_of_its_user(tmp_path: Path) -> None:
+    code = f"open('/proc/self/comm', 'w').write('\\vUid: 1 4711 1'); {STAY}"
+    with connection(tmp_path, code) as (made, child):
+        held = peer.hold(Root(), made)
+        peer._must_be(Root(), held, peer._start_time(Root(), child.pid))
+        held.close()
+
+
 def test_a_process_of_the_host_is_refused() -> None:
     one, two = socket.socketpair()
     held = peer.hold(Root(), one)

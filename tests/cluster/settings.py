@@ -25,10 +25,12 @@ def containerd(
     snapshotter: str = "overlayfs",
     systemd: bool = False,
     privileged: bool = True,
+    runc: str = "runc",
 ) -> str:
     """Return containerd's configuration, version 3.
 
     privileged=False is for a machine whose root lacks CAP_SYS_RESOURCE: no process then gets a lower OOM score than containerd's.
+    runc: the program that makes containers.
     """
     return f"""version = 3
 root = "{root}"
@@ -52,6 +54,7 @@ disabled_plugins = ["io.containerd.internal.v1.opt", "io.containerd.nri.v1.nri"]
   runtime_type = "io.containerd.runc.v2"
 [plugins."io.containerd.cri.v1.runtime".containerd.runtimes.runc.options]
   SystemdCgroup = {str(systemd).lower()}
+  BinaryName = "{runc}"
 """
 
 

@@ -84,7 +84,8 @@ class Allocator(Generic[Answer]):
         if offers is None:
             offers = self._checked(requests, self._look(), last=True) or {}
         made = [self._answer(ids, offers) for ids in requests]
-        log.info("%s: allocated %s", self._resource, " ".join(",".join(ids) for ids in requests))
+        # a line each would cost more than making the answer; how many there were is counted, and the kubelet tells who holds what
+        log.debug("%s: allocated %s", self._resource, requests)
         return made
 
     def _checked(

@@ -54,6 +54,11 @@ options:
     type: list
     elements: dict
     default: []
+  usb:
+    description: The same for C(usb), for USB devices that are declared without vendor or product.
+    type: list
+    elements: dict
+    default: []
   namespace:
     description: The namespace of the KubeVirt object.
     type: str

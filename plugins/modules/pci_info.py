@@ -65,6 +65,14 @@ functions:
   type: list
   elements: dict
   sample: []
+usb:
+  description: The plugged USB devices of the declared entries, an element for each bundle, with port, vendor and product of its devices.
+  returned: success
+  type: list
+  elements: dict
+  sample:
+    - resource: example.com/stick
+      devices: [{port: "1-4.2", vendor: "46f4", product: "0001"}]
 refused:
   description: What M(vfio.passthrough.pci_binding) would refuse.
   returned: success

@@ -18,11 +18,12 @@ from ansible_collections.vfio.passthrough.tests.cluster.kubevirt import Cluster,
 from ansible_collections.vfio.passthrough.tests.fakes.host import FakeHost
 from ansible_collections.vfio.passthrough.tests.harness.work import VENV_BIN, environment
 
-GPU, NIC, STICK = "nvidia.com/A10", "example.com/nic", "example.com/stick"
+GPU, NIC, STICK, KEY = "nvidia.com/A10", "example.com/nic", "example.com/stick", "example.com/key"
 DEVICES: list[dict[str, Any]] = [
     {"resource": GPU, "select": {"id": "10de:2236"}},
     {"resource": NIC, "select": {"class": "0200"}},
     {"resource": STICK, "select": {"usb": {"vendor": "46f4", "product": "0001"}}},
+    {"resource": KEY, "select": {"usb": {"port": "1-4"}}},
     {"resource": "nvidia.com/GRID_T4-1B", "select": {"mdev_type": "GRID T4-1B"}},
     {"resource": "example.com/tun", "node": "/dev/net/tun"},
 ]
@@ -56,13 +57,15 @@ class Nodes:
 
     def __init__(self, folder: Path, plane: ControlPlane) -> None:
         self.folder, self.plane = folder, plane
-        lines = [self._host("node-a", "8086:1572"), self._host("node-b", "15b3:1019")]
+        lines = [self._host("node-a", "8086:1572"), self._host("node-b", "15b3:1019", "1050:0407")]
         (folder / "inventory").write_text("\n".join(["[hostdev]", *lines, ""]), encoding="utf-8")
 
-    def _host(self, name: str, nic: str) -> str:
+    def _host(self, name: str, nic: str, key: str = "") -> str:
         host = FakeHost(self.folder / name)
         host.function("0000:01:00.0", "10de:2236", "030200", group="1")
         host.function("0000:02:00.0", nic, "020000", group="2")
+        if key:
+            host.usb("1-4", key)
         python = self.folder / f"{name}-python"
         # the machine's tree is a made one for whatever the module reads, and for nobody else
         script = f'mount --bind {host.base}/sys /sys && exec {sys.executable} "$@"'
@@ -111,12 +114,15 @@ def test_the_playbooks_merge_once_and_lead_back(cluster: Cluster, nodes: Nodes) 
         assert re.search(r'^\+ .*"resourceName": "nvidia.com/A10"', shown.out, re.MULTILINE), shown.out
     configuration = cluster.read()["spec"]["configuration"]
     assert configuration["permittedHostDevices"] == {
-        # the card that only node-b has is found there
+        # the card and the key that only node-b has are found there
         "pciHostDevices": [THEIRS, pci("10de:2236", GPU), pci("15b3:1019", NIC), pci("8086:1572", NIC)],
         "mediatedDevices": [
             {"mdevNameSelector": "GRID T4-1B", "resourceName": "nvidia.com/GRID_T4-1B", "externalResourceProvider": True},
         ],
-        "usb": [{"resourceName": STICK, "selectors": [{"vendor": "46f4", "product": "0001"}], "externalResourceProvider": True}],
+        "usb": [
+            {"resourceName": STICK, "selectors": [{"vendor": "46f4", "product": "0001"}], "externalResourceProvider": True},
+            {"resourceName": KEY, "selectors": [{"vendor": "1050", "product": "0407"}], "externalResourceProvider": True},
+        ],
     }
     assert configuration["developerConfiguration"] == {"featureGates": ["Snapshot", GATE], "logVerbosity": {"virtAPI": 3}}
     # a run that sees one node only does not forget the other

@@ -27,6 +27,7 @@ SPEC: dict[str, Any] = {
     },
     "purge": {"type": "bool", "default": True},
     "functions": {"type": "list", "elements": "dict", "default": []},
+    "usb": {"type": "list", "elements": "dict", "default": []},
     "namespace": {"type": "str", "default": "kubevirt"},
     "name": {"type": "str", "default": "kubevirt"},
     "kubeconfig": {"type": "path"},
@@ -43,7 +44,7 @@ def work(module: Any, unused_root: Root) -> dict[str, Any]:
             return _result(module, converge(objects, Wanted(), module.check_mode))
         except Absent as fault:
             return {**_NOTHING, "notes": [f"nothing to take out: {fault.cause}"]}
-    wish = wanted(_declarations(params["declarations"]), params["functions"], params["purge"])
+    wish = wanted(_declarations(params["declarations"]), params["functions"], params["usb"], params["purge"])
     return _result(module, converge(objects, wish, module.check_mode))
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Callable
+from typing import Any, Callable, Union
 
 from ..device.declaration import MDEV, PCI, USB, Declaration, Entry
 from ..device.mdev import type_key
@@ -91,19 +91,21 @@ class Wanted:
         return not self.complete or one.resource in self.by_nodes or any(one.is_same(other) for other in self.permits)
 
 
-def wanted(declarations: Sequence[Declaration], functions: Sequence[Mapping[str, Any]] = (), complete: bool = True) -> Wanted:
-    """Return what the declarations of some hosts ask for. functions: what pci_info told of the declared functions of all nodes.
+def wanted(
+    declarations: Sequence[Declaration],
+    functions: Sequence[Mapping[str, Any]] = (),
+    usb: Sequence[Mapping[str, Any]] = (),
+    complete: bool = True,
+) -> Wanted:
+    """Return what the declarations of some hosts ask for. functions, usb: what pci_info told of the declared devices of all nodes.
 
     An entry of a declaration that another plugin serves is permitted as well.
     """
     entries = [entry for one in declarations for entry in one.entries if entry.kind in _KINDS]
-    ids: dict[str, set[str]] = {}
-    for one in functions:
-        if one.get("part") == "selected":
-            ids.setdefault(str(one.get("resource")), set()).add(str(one.get("id")))
     made: list[Permit] = []
     for entry in entries:
-        for permit in _permits(entry, sorted(ids.get(entry.resource, ()))):
+        for listed, selector in _selectors(entry, functions, usb):
+            permit = Permit(listed, {_KEYS[listed][0]: selector, "resourceName": entry.resource, EXTERNAL: True})
             if not any(permit.is_same(other) for other in made):
                 made.append(permit)
     names = tuple(dict.fromkeys(entry.resource for entry in entries))
@@ -111,24 +113,33 @@ def wanted(declarations: Sequence[Declaration], functions: Sequence[Mapping[str,
 
 
 def _needs_nodes(entry: Entry) -> bool:
-    return any(not selector.id for selector in entry.selectors)
+    return any(not selector.id for selector in entry.selectors) or not all(map(_is_told, entry.bundles))
 
 
-def _permits(entry: Entry, found: Sequence[str]) -> Iterator[Permit]:
-    """Yield the entries for one of the declaration; found: ids of its resource on the nodes, asked where it gives none."""
-    ids = [selector.id for selector in entry.selectors if selector.id] + list(found if _needs_nodes(entry) else ())
-    for one in ids:
-        yield _permit(PCI_LIST, one, entry.resource)
-    for one in entry.types:
-        yield _permit(MDEV_LIST, one, entry.resource)
+def _is_told(bundle: Bundle) -> bool:
+    return all(one.vendor is not None and one.product is not None for one in bundle)
+
+
+def _selectors(
+    entry: Entry, functions: Sequence[Mapping[str, Any]], usb: Sequence[Mapping[str, Any]]
+) -> Iterator[tuple[str, Union[str, list[dict[str, str]]]]]:
+    """Yield list and selector of each entry that one of the declaration becomes; the nodes are asked for what it does not say."""
+    yield from ((PCI_LIST, selector.id) for selector in entry.selectors if selector.id)
+    if any(not selector.id for selector in entry.selectors):
+        found = {str(one["id"]) for one in functions if (one.get("resource"), one.get("part")) == (entry.resource, "selected")}
+        yield from ((PCI_LIST, one) for one in sorted(found))
+    yield from ((MDEV_LIST, one) for one in entry.types)
     for bundle in entry.bundles:
-        if all(one.vendor is not None and one.product is not None for one in bundle):
-            yield _permit(USB_LIST, _usb_selectors(bundle), entry.resource)
+        if _is_told(bundle):
+            yield USB_LIST, [{"vendor": f"{one.vendor:04x}", "product": f"{one.product:04x}"} for one in bundle]
+        else:
+            plugged = [one["devices"] for one in usb if one.get("resource") == entry.resource and _fits(bundle, one["devices"])]
+            yield from ((USB_LIST, [{key: str(one[key]) for key in ("vendor", "product")} for one in devices]) for devices in plugged)
 
 
-def _usb_selectors(bundle: Bundle) -> list[dict[str, str]]:
-    return [{"vendor": f"{one.vendor:04x}", "product": f"{one.product:04x}"} for one in bundle]
-
-
-def _permit(listed: str, selector: object, resource: str) -> Permit:
-    return Permit(listed, {_KEYS[listed][0]: selector, "resourceName": resource, EXTERNAL: True})
+def _fits(bundle: Bundle, devices: Sequence[Mapping[str, Any]]) -> bool:
+    """Return whether devices may be a bundle: an entry may have several, and the nodes tell the devices only."""
+    pairs = [(one, int(device["vendor"], 16), int(device["product"], 16)) for one, device in zip(bundle, devices)]
+    return len(bundle) == len(devices) and all(
+        one.vendor in (None, vendor) and one.product in (None, product) for one, vendor, product in pairs
+    )

@@ -86,9 +86,29 @@ def test_nodes_are_passed_over() -> None:
     assert (made.permits, made.resources) == ((), ())
 
 
-def test_a_usb_device_known_by_its_port_only_is_named_and_not_guessed() -> None:
-    made = wanted([parse_declaration([{"resource": "a.com/stick", "select": {"usb": {"port": "1-4"}}}])])
-    assert (made.permits, made.resources) == ((), ("a.com/stick",))
+def plugged(resource: str, *ids: str) -> dict[str, Any]:
+    devices = [dict(zip(("port", "vendor", "product"), ("1-1", *one.split(":")))) for one in ids]
+    return {"resource": resource, "devices": devices}
+
+
+def test_a_usb_device_known_by_its_port_is_permitted_by_what_is_plugged_in_there() -> None:
+    declaration = parse_declaration([{"resource": "a.com/stick", "select": {"usb": {"port": "1-4"}}}])
+    unknown = wanted([declaration])
+    assert (unknown.permits, unknown.resources, unknown.by_nodes) == ((), ("a.com/stick",), frozenset({"a.com/stick"}))
+    found = wanted([declaration], usb=[plugged("a.com/stick", "46f4:0001"), plugged("b.com/other", "1:2")])
+    assert [one.keys for one in found.permits] == [("46f4:0001",)]
+
+
+def test_only_bundles_of_the_entrys_kind_are_taken_from_the_nodes() -> None:
+    members = [{"usb": {"vendor": "046d", "product": "c077"}}, {"usb": {"vendor": "046d", "serial": "x"}}]
+    usb = [
+        plugged("a.com/desk", "046d:c077", "046d:c31c"),
+        plugged("a.com/desk", "046d:c077"),
+        plugged("a.com/desk", "046d:c077", "1234:c31c"),
+        plugged("a.com/desk", "046d:c077", "046d:c31c"),
+    ]
+    made = wanted([parse_declaration([{"resource": "a.com/desk", "bundle": members}])], usb=usb)
+    assert [one.keys for one in made.permits] == [("046d:c077", "046d:c31c")]
 
 
 @pytest.mark.parametrize(

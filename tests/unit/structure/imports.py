@@ -35,6 +35,7 @@ THIRD_PARTY: Mapping[str, frozenset[str]] = {
     "kubernetes": frozenset({"kube"}),
     "lxml": frozenset({"guest"}),
     "libvirt": frozenset({"guest"}),
+    "prometheus_client": frozenset({"kube"}),
     "pyudev": frozenset({"kernel", "kube"}),
     "inotify": frozenset({"kernel", "kube"}),
     "yaml": frozenset({"cli", "vmi"}),

@@ -15,6 +15,12 @@ from ansible_collections.vfio.passthrough.tests.fakes.podresources import PLUGIN
 GPU = "a.com/x"
 
 
+@pytest.fixture(name="tmp_path")
+def _short(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    # a socket's path has 107 bytes, and a worker of several tests has a folder named after the test
+    return tmp_path_factory.mktemp("l")
+
+
 @pytest.fixture(name="kubelet")
 def _kubelet(tmp_path: Path) -> Iterator[FakePodResources]:
     made = FakePodResources(

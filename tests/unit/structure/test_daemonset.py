@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import jinja2
 import pytest
 import yaml
 from ansible_collections.vfio.passthrough.plugins.module_utils.hostdev.cli import parser
+from ansible_collections.vfio.passthrough.plugins.module_utils.hostdev.device.handover import handover_folder
 from ansible_collections.vfio.passthrough.plugins.module_utils.hostdev.kube.daemonset import workload_of
 from ansible_collections.vfio.passthrough.plugins.module_utils.hostdev.kube.options import PluginOptions
 from ansible_collections.vfio.passthrough.tests.unit.structure.test_units import rendered, settings
@@ -79,6 +81,13 @@ def test_folders_of_the_host_are_at_their_own_paths() -> None:
     # a single socket or node would be the old one after it was replaced
     assert {volume["type"] for volume in volumes.values()} <= {"", "Directory", "DirectoryOrCreate"}
     assert {one["mountPath"] for one in mounts if not one.get("readOnly")} == {PluginOptions().run_folder, folder}
+
+
+def test_the_role_takes_away_all_that_the_plugin_keeps() -> None:
+    tasks = yaml.safe_load((ROOT / "roles/device_plugin/tasks/absent.yml").read_text(encoding="utf-8"))
+    options = PluginOptions()
+    kept = {str(Path(options.config).parent), str(options.state), str(options.lock), options.grants, handover_folder(options.grants)}
+    assert set(tasks[-1]["loop"]) == kept
 
 
 def test_the_probe_waits_for_the_state_file() -> None:

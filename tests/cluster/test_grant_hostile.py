@@ -215,7 +215,8 @@ class Gate:
             os.read(reader, 1)
             os.close(reader)
 
-        yard.server._porter._order(wait)
+        yard.server._porter._orders.append(wait)
+        yard.server._porter.ring()
 
     def open(self) -> None:
         os.close(self._writer)

@@ -24,6 +24,7 @@ class Door:
     def __init__(self, root: Root, folder: str) -> None:
         """Make the folder where it is not, and bind the socket in place of an earlier one."""
         self.folder = folder
+        self._path = Path(folder) / SOCKET
         _make_folder(root, Path(folder))
         self.socket = _listen(self._path)
         self._identity = identity(self._path)
@@ -43,10 +44,6 @@ class Door:
         """Take the socket out of the folder if it is still ours; the folder stays, since a container may hold it."""
         if self.in_place:
             self._path.unlink(missing_ok=True)
-
-    @property
-    def _path(self) -> Path:
-        return Path(self.folder) / SOCKET
 
 
 def _make_folder(root: Root, folder: Path) -> None:

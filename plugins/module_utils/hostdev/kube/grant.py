@@ -152,6 +152,7 @@ class GrantServer:
         if held is not None:
             for folder in [one for one in self._desks if one not in wanted]:
                 self._close(folder)
+        self._porter.ring()
         self._vfio = frozenset(desk.door.known_as for desk in self._desks.values() if desk.place.vfio)
         return causes
 

@@ -63,7 +63,7 @@ class _Visit:
 
 
 class Porter:
-    """Attends doors in a thread of its own, which begins with the first one."""
+    """Attends doors in a thread of its own, which begins with the first ring."""
 
     def __init__(self, hold: Hold) -> None:
         """Attend nothing yet. hold: tells who has connected; its fault is the visitor's answer."""
@@ -81,21 +81,31 @@ class Porter:
         self._selector.register(self._bell, selectors.EVENT_READ, self._hear_the_bell)
 
     def open(self, door: Door, reply: Reply) -> None:
-        """Attend a door from now on. reply: told the process and its line, or the fault that came instead; returns the answer's line."""
-        self._order(partial(self._take, _Post(door, reply)))
+        """Attend a door after the next ring. reply: told the process and its line, or the fault that came instead; returns the answer."""
+        self._orders.append(partial(self._take, _Post(door, reply)))
+
+    def close(self, door: Door) -> None:
+        """Let nobody else in at a door after the next ring, and close its socket; who is in is answered."""
+        self._orders.append(partial(self._leave, door))
+
+    def ring(self) -> None:
+        """Have the thread do what was ordered, if anything was."""
+        if not self._orders:
+            return
+        try:
+            self._cord.send(b"!")
+        except BlockingIOError:
+            log.debug("the bell rings already")
         if self._thread is None:
             self._thread = threading.Thread(target=self._run, name="grants", daemon=True)
             self._thread.start()
 
-    def close(self, door: Door) -> None:
-        """Let nobody else in at a door and close its socket; who is in is answered."""
-        self._order(partial(self._leave, door))
-
     def stop(self) -> None:
         """End the thread, send the visitors away and close all sockets."""
         self._ending = True
-        self._order(lambda: None)
         if self._thread is not None:
+            self._orders.append(lambda: None)
+            self.ring()
             self._thread.join()
         self._obey()
         for visit in list(self._visits):
@@ -105,13 +115,6 @@ class Porter:
         self._selector.close()
         self._bell.close()
         self._cord.close()
-
-    def _order(self, act: Callable[[], None]) -> None:
-        self._orders.append(act)
-        try:
-            self._cord.send(b"!")
-        except BlockingIOError:
-            log.debug("the bell rings already")
 
     def _hear_the_bell(self) -> None:
         self._bell.recv(4096)

@@ -82,6 +82,7 @@ class House:
             return encode_answer(Answer(len(said), (name,)))
 
         self.porter.open(door, reply)
+        self.porter.ring()
         return f"{door.folder}/grant.sock"
 
 
@@ -270,7 +271,8 @@ def test_a_visitor_that_has_ended_gets_nothing(house: House) -> None:
     def wait() -> None:
         gate.wait(60)
 
-    house.porter._order(wait)
+    house.porter._orders.append(wait)
+    house.porter.ring()
     subprocess.run([sys.executable, "-c", code, path], check=True)
     gate.set()
     until(lambda: any(isinstance(fault, Absent) and "has ended" in fault.cause for fault in house.faults), "the fault")
@@ -281,6 +283,7 @@ def test_a_closed_door_lets_nobody_in_and_the_others_stay_open(house: House) -> 
     path, other = house.door("16"), house.door("17")
     assert ask(path).nodes
     house.porter.close(house.doors["16"])
+    house.porter.ring()
     assert ask(other).nodes == ("17",)
     with pytest.raises(OSError, match="refused"):
         connect(path)

@@ -40,7 +40,7 @@ class Inline(ThreadPoolExecutor):
     """
 
     def submit(self, fn: Callable[..., Any], /, *args: Any, **options: Any) -> Future[Any]:
-        """Take over a call: fn(*args) answers it, and the fourth argument from the end waits for its request."""
+        """Take over a call: fn(*args) answers it, and the third argument from the end waits for its request."""
         try:
             arrived, state, _behaviour, _wait, decode, _encode = args[-6:]
             receive = _receive_message(state, arrived.call, decode)

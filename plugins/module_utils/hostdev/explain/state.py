@@ -37,5 +37,9 @@ def read_state(root: Root) -> Optional[Mapping[str, Any]]:
         return None
     if not isinstance(state, dict):
         return None
-    units = [{**_UNIT, **one} for one in state.get("units", ()) if "resource" in one and "id" in one]
-    return {**{name: [] for name in LISTS}, **state, "units": units}
+    lists = {name: [one for one in _list(state.get(name)) if isinstance(one, dict)] for name in LISTS}
+    return {**state, **lists, "units": [{**_UNIT, **one} for one in lists["units"] if "resource" in one and "id" in one]}
+
+
+def _list(value: object) -> list[Any]:
+    return value if isinstance(value, list) else []

@@ -162,7 +162,9 @@ def test_b30_a_renumbered_unit_names_the_pod_to_delete(host: FakeHost, kubelet: 
 
 def test_a_state_file_of_another_release_is_read_as_far_as_it_goes(host: FakeHost) -> None:
     unit = {"kind": "pci", "resource": GPU, "id": "16", "name": "0000:01:00.0", "health": "Healthy", "reason": ""}
-    host.write(PLUGIN_STATE, json.dumps({"version": 1, "units": [unit, {"resource": GPU}], "new": 1}))
+    host.write(
+        PLUGIN_STATE, json.dumps({"version": 1, "units": [unit, {"resource": GPU}, 7], "skipped": [None], "renumbered": 7, "new": 1})
+    )
     found = read_listing(host.root, DECLARATION, Where())
     assert [(one["device"], one["state"], one["why"]) for one in found["devices"]] == [("0000:01:00.0", "Healthy", "")]
 

@@ -10,6 +10,7 @@ from typing import Any
 from .selector import refuse, text_of
 
 IOMMU = "/dev/iommu"
+VFIO = "/dev/vfio/vfio"
 MOST = 10_000
 _PATH = re.compile(r"/dev(/[A-Za-z0-9][A-Za-z0-9._-]*)+")
 _PERMISSIONS = re.compile(r"r?w?m?")

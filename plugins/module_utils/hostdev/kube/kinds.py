@@ -12,11 +12,10 @@ from typing import Callable
 from ..device.declaration import IOMMUFD, MDEV, NODE, PCI, USB, Declaration
 from ..device.inventory import Skipped
 from ..device.names import PREFIXES
+from ..device.nodes import VFIO
 from ..device.offer import Found, Offer
 from ..kernel import offer_mdev, offer_node, offer_pci, offer_usb
 from ..root import Root
-
-VFIO = "/dev/vfio/vfio"
 
 
 @dataclass(frozen=True)

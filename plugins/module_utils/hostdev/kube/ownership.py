@@ -10,11 +10,10 @@ from dataclasses import dataclass
 from typing import Optional
 
 from ..device.faults import Absent, Fault, Refused
+from ..device.nodes import IOMMU, VFIO
 from ..root import Root
 from .peer import Peer
 
-VFIO = "/dev/vfio/vfio"
-IOMMU = "/dev/iommu"
 _WHAT = "give a launcher its device node"
 
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections import Counter
+from collections.abc import Hashable, Mapping, Sequence
+from typing import Any, Callable
 
 from ..device.declaration import NODE
 from ..device.faults import Absent, Fault, Refused
@@ -68,33 +69,29 @@ def prefer(available: Sequence[str], included: Sequence[str], size: int, offers:
     chosen = list(dict.fromkeys(included))[:size]
     rest = [one for one in dict.fromkeys(available) if one not in chosen and one in offers]
     while rest and len(chosen) < size:
-        best = min(rest, key=lambda one: _rank(one, chosen, rest, size - len(chosen), offers))
+        held = [offers[other] for other in chosen if other in offers]
+        places = [Counter(place(offers[one]) for one in rest) for place in _PLACES]
+        needed = size - len(chosen)
+        best = min(rest, key=lambda one: _rank(offers[one], held, places, needed))
         rest.remove(best)
         chosen.append(best)
     return chosen
 
 
-def _rank(one: str, chosen: Sequence[str], rest: Sequence[str], needed: int, offers: Mapping[str, Offer]) -> tuple[Any, ...]:
-    mine = offers[one]
-    held = [offers[other] for other in chosen if other in offers]
-    others = [offers[other] for other in rest]
-    siblings = sum(other.card == mine.card for other in others)
-    neighbours = sum(other.numa_node == mine.numa_node for other in others)
-    below = sum(other.upstream[:2] == mine.upstream[:2] for other in others)
+# where units are neighbours, from the widest to the narrowest: NUMA node, PCIe root, card
+_PLACES: tuple[Callable[[Offer], Hashable], ...] = (lambda one: one.numa_node, lambda one: one.upstream[:2], lambda one: one.card)
+
+
+def _rank(mine: Offer, held: Sequence[Offer], places: Sequence[Mapping[Hashable, int]], needed: int) -> tuple[Any, ...]:
+    there = [counted[place(mine)] for place, counted in zip(_PLACES, places)]
     return (
-        mine.card not in {other.card for other in held},
-        bool(held) and mine.numa_node not in {other.numa_node for other in held},
+        all(other.card != mine.card for other in held),
+        bool(held) and all(other.numa_node != mine.numa_node for other in held),
         -max((_shared(mine, other) for other in held), default=0),
         # a place that has enough beats one that has not; among those that have, the smallest
-        *_fit(neighbours, needed),
-        *_fit(below, needed),
-        *_fit(siblings, needed),
+        *(part for count in there for part in (count < needed, count if count >= needed else -count)),
         mine.name,
     )
-
-
-def _fit(there: int, needed: int) -> tuple[bool, int]:
-    return (there < needed, there if there >= needed else -there)
 
 
 def _shared(one: Offer, other: Offer) -> int:

@@ -13,17 +13,22 @@ from ..device.faults import Fault, Refused, Unsupported
 from ..device.inventory import Skipped
 from ..device.offer import Offer
 
-try:
-    import prometheus_client
-    from prometheus_client import core
-except ImportError:
-    prometheus_client = None  # type: ignore[assignment]
 
 _WHAT = "serve metrics"
 _BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5)
 SKIPPED = "Skipped"
 Counts = Counter[tuple[str, str]]
 Units = Callable[[], tuple[Sequence[Offer], Sequence[Skipped]]]
+
+
+def _library() -> Any:
+    """Return the library, None without it; not imported before somebody asks for metrics, as it takes 3 MB."""
+    try:
+        import prometheus_client
+        import prometheus_client.core
+    except ImportError:
+        return None
+    return prometheus_client
 
 
 class Tally:
@@ -73,18 +78,20 @@ class Collector:
         yield _counter("allocations", "Allocate calls by outcome", labels, self._tally.allocations)
         yield _counter("grants", "Requests at grant sockets by outcome", labels, self._grants)
         buckets, total = self._tally.buckets()
-        yield core.HistogramMetricFamily("vfio_passthrough_update_seconds", "From an event to the kubelet's list", buckets, total)
+        yield _library().core.HistogramMetricFamily(
+            "vfio_passthrough_update_seconds", "From an event to the kubelet's list", buckets, total
+        )
 
 
 def _gauge(name: str, text: str, labels: Sequence[str], values: Iterable[tuple[Sequence[str], float]]) -> Any:
-    made = core.GaugeMetricFamily(f"vfio_passthrough_{name}", text, labels=labels)
+    made = _library().core.GaugeMetricFamily(f"vfio_passthrough_{name}", text, labels=labels)
     for key, value in values:
         made.add_metric(list(key), value)
     return made
 
 
 def _counter(name: str, text: str, labels: Sequence[str], counts: Counts) -> Any:
-    made = core.CounterMetricFamily(f"vfio_passthrough_{name}", text, labels=labels)
+    made = _library().core.CounterMetricFamily(f"vfio_passthrough_{name}", text, labels=labels)
     for key, value in list(counts.items()):
         made.add_metric(list(key), value)
     return made
@@ -107,12 +114,13 @@ def parse_address(text: str) -> tuple[str, int]:
 def serve(address: str, collector: Collector) -> Callable[[], None]:
     """Serve the collector's metrics in a thread; return what ends that. Unsupported without the library, Fault when in use."""
     host, port = parse_address(address)
-    if prometheus_client is None:
+    library = _library()
+    if library is None:
         raise Unsupported(what=_WHAT, subject="prometheus_client", cause="not installed", hint="install python3-prometheus-client")
-    registry = prometheus_client.CollectorRegistry()
+    registry = library.CollectorRegistry()
     registry.register(collector)
     try:
-        started: Any = prometheus_client.start_http_server(port, host, registry)
+        started: Any = library.start_http_server(port, host, registry)
     except OSError as error:
         raise Fault(what=_WHAT, subject=address, cause=str(error.strerror), hint="choose another port") from error
     return partial(_end, started)

@@ -92,3 +92,13 @@ def test_preference(included: list[str], size: int, expected: list[str]) -> None
         offer("d", "0000:81:00.0", numa=1),
     )
     assert answers.prefer(["a", "b", "c", "d", "ghost"], included, size, offers) == expected
+
+
+def test_beside_what_is_fixed_comes_the_same_pcie_root() -> None:
+    """B8: the kubelet's own choice knows nothing of cards, nodes and roots."""
+    roots = {"a": "0000:00:01.0", "b": "0000:00:02.0", "c": "0000:00:02.0", "d": "0000:00:01.0"}
+    offers = by_id(
+        *(offer(one, f"0000:0{number}:00.0", upstream=("pci0000:00", root, one)) for number, (one, root) in enumerate(roots.items()))
+    )
+    assert answers.prefer(["a", "b", "c"], ["d"], 2, offers) == ["d", "a"]
+    assert answers.prefer(["a", "b", "c"], ["b"], 2, offers) == ["b", "c"]

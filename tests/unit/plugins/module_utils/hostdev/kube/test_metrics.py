@@ -76,7 +76,7 @@ def test_only_local_addresses_are_served(text: str) -> None:
 
 
 def test_without_the_library_the_package_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(metrics, "prometheus_client", None)
+    monkeypatch.setattr(metrics, "_library", lambda: None)
     with pytest.raises(Unsupported, match="python3-prometheus-client"):
         metrics.serve("127.0.0.1:9810", None)  # type: ignore[arg-type]
 

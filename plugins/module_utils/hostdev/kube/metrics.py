@@ -13,7 +13,6 @@ from ..device.faults import Fault, Refused, Unsupported
 from ..device.inventory import Skipped
 from ..device.offer import Offer
 
-
 _WHAT = "serve metrics"
 _BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5)
 SKIPPED = "Skipped"

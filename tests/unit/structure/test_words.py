@@ -37,7 +37,8 @@ PIECES: list[tuple[str, ...]] = [
     ("model-code", "bases"),
     ("ansible-conv", "entions"),
     ("host-prep", r"aration\.md"),
-    ("device-plu", r"gin\.md"),
+    # the page of this name in docs/ is ours
+    (r"(?<!docs/)(?<!\]\()device-plu", r"gin\.md(?! explains)"),
     ("launcher-and-", r"dra\.md"),
     ("kubernetes-", r"apis\.md"),
     ("py", r"pi\.org"),

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shlex
 import shutil
 import stat
 import subprocess
@@ -21,6 +22,7 @@ from . import binaries
 from .controlplane import ControlPlane
 from .node import NativeNode
 
+FAKES = Path(__file__).resolve().parents[1] / "fakes"
 GROUPS = {"16": ("01", 3), "17": ("02", 5)}  # group -> bus, and the minor of a memory device that harms nobody
 
 
@@ -63,7 +65,7 @@ class Stage:
         inventory = f"{self.node.name} ansible_connection=local ansible_python_interpreter={VENV_BIN / 'python'}\n"
         (self.base / "inventory").write_text(inventory, encoding="utf-8")
         command = [str(VENV_BIN / "ansible-playbook"), "-i", str(self.base / "inventory"), str(file), *options]
-        env = environment({"ANSIBLE_LOCALHOST_WARNING": "false"})
+        env = environment({"ANSIBLE_LOCALHOST_WARNING": "false", "PATH": f"{self.base / 'bin'}:{os.environ.get('PATH', '')}"})
         done = subprocess.run(
             self.node._inside(command),
             env=env,
@@ -74,6 +76,16 @@ class Stage:
             check=False,
         )
         return Play(done.returncode, done.stdout)
+
+
+def make_manager(base: Path) -> None:
+    """Make the service manager that plays find on their PATH; what it knows is in `services`."""
+    for name in ("bin", "services"):
+        (base / name).mkdir()
+    program = base / "bin/systemctl"
+    words = [str(VENV_BIN / "python"), str(FAKES / "systemctl.py"), str(base / "services")]
+    program.write_text(f'#!/bin/sh\nexec {shlex.join(words)} "$@"\n', encoding="utf-8")
+    program.chmod(0o755)
 
 
 def make_host(base: Path) -> FakeHost:
@@ -94,6 +106,7 @@ def made_stage(plane: ControlPlane, node: NativeNode) -> Iterator[Stage]:
     base = Path(tempfile.mkdtemp(prefix="vfp-s-"))
     base.chmod(0o755)
     make_host(base)
+    make_manager(base)
     mounts = {
         "sys/bus/pci": "/sys/bus/pci",
         "sys/kernel/iommu_groups": "/sys/kernel/iommu_groups",

@@ -13,15 +13,16 @@ from ansible_collections.vfio.passthrough.files.image.archive import names_in
 from ansible_collections.vfio.passthrough.tests.cluster import images
 from ansible_collections.vfio.passthrough.tests.cluster.controlplane import ControlPlane
 from ansible_collections.vfio.passthrough.tests.cluster.node import NativeNode
+from ansible_collections.vfio.passthrough.tests.cluster.plugin_process import wait_until
 from ansible_collections.vfio.passthrough.tests.cluster.pods import pod, wait_for_phase
 from ansible_collections.vfio.passthrough.tests.cluster.stage import Stage, made_stage
-from ansible_collections.vfio.passthrough.tests.cluster.test_device_plugin import wait_until
 
 RUNTIME = Path(__file__).resolve().parents[2] / "plugins/module_utils/hostdev"
 GPU, SOUND = "example.com/card", "example.com/sound"
 DECLARED = [{"resource": GPU, "select": {"id": "10de:2684"}}]
 MORE = [*DECLARED, {"resource": SOUND, "select": {"id": "10de:9999"}}]
 LABEL = "vfio-passthrough/device-plugin"
+UNIT = "vfio-passthrough-device-plugin.service"
 NEXT = "localhost/vfio-passthrough-device-plugin:next"
 
 # finds the holder's process in the node, enters its mount namespace as its user, and asks there
@@ -155,13 +156,34 @@ def test_an_update_restarts_it_once_and_the_holder_notices_nothing(stage: Stage)
     assert (after[0] != before[0], *after[1:]) == (True, NEXT, 0)
     wait_until("two units", lambda: counts(stage) == ("2", "2"))
     assert (len(instances(stage)), made(stage)) == (1, number + 1)
-    (container,) = stage.plane.get("pod", "holder")["status"]["containerStatuses"]
-    assert ("running" in container["state"], container["restartCount"]) == (True, 0)
     told = ask(stage)
     assert told["answer"] == {"memlock_bytes": 0, "nodes": [f"/dev/vfio/{told['group']}"]}
 
 
+def service(stage: Stage) -> list[str]:
+    """Return what the node's service manager says of the plugin's service, and whether its unit is there."""
+    return [*stage.run(str(stage.base / "bin/systemctl"), "show", UNIT).split(), *stage.run("find", "/etc/systemd", "-name", UNIT).split()]
+
+
+def test_the_forms_change_over_and_the_holder_notices_nothing(stage: Stage) -> None:
+    for form, running in (("systemd", "active"), ("daemonset", "inactive")):
+        play = stage.play(form=form)
+        assert play.code == 0, play.out
+        assert (f"ActiveState={running}" in service(stage), len(instances(stage))) == (True, int(form == "daemonset"))
+        wait_until("two units", lambda: counts(stage) == ("2", "2"))
+        told = ask(stage)
+        assert told["answer"] == {"memlock_bytes": 0, "nodes": [f"/dev/vfio/{told['group']}"]}
+        again = stage.play(form=form)
+        assert (again.code, again.changed) == (0, 0), again.out
+    # the former one had gone each time: one that finds another ends at once, saying so
+    assert "another instance runs" not in (stage.base / f"services/{UNIT}.log").read_text(encoding="utf-8")
+    assert service(stage) == ["LoadState=not-found", "ActiveState=inactive", "UnitFileState=disabled"]
+    assert stage.run("ls", "/etc/vfio-passthrough").split() == ["daemonset", "devices.json"]
+
+
 def test_undone_nothing_is_allocatable_and_nothing_is_left(stage: Stage) -> None:
+    (container,) = stage.plane.get("pod", "holder")["status"]["containerStatuses"]
+    assert ("running" in container["state"], container["restartCount"]) == (True, 0)
     stage.plane.kubectl("delete", "pod", "holder", "--wait=true", "--grace-period=1")
     told = stage.play("--check", state="absent")
     assert (told.code, len(instances(stage)), counts(stage)) == (0, 1, ("2", "2")), told.out

@@ -141,6 +141,14 @@ def test_only_vfio_units_among_the_mounts_justify_memory(yard: Yard) -> None:
     assert "x 0 granted devices + 1 GiB" in other.refused(yard.kvm, GIB + 1)
 
 
+def test_where_selinux_is_on_folders_and_sockets_are_containers_own(yard: Yard) -> None:
+    yard.host.write("/sys/fs/selinux/enforce", "1")
+    place = yard.place("labelled", "1", ["/dev/kvm"])
+    assert yard.server.serve([place]) == {}
+    for path in (place.folder, f"{place.folder}/grant.sock"):
+        assert os.getxattr(path, "security.selinux").rstrip(b"\0") == b"system_u:object_r:container_file_t:s0"
+
+
 def test_a_restart_of_the_service_leaves_a_running_container_its_folder(yard: Yard) -> None:
     jail = yard.jail(yard.gpu)
     jail.node("vfio/16")

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import errno
 import logging
 import os
 import socket
+import stat
 from pathlib import Path
 
 from ..device.faults import Fault
@@ -15,6 +17,7 @@ from .plugin import identity
 log = logging.getLogger(__name__)
 
 _BACKLOG = 128  # a node that starts starts all its launchers, and those of one resource may share a door
+_DRAFT = ".new"  # no longer than the socket's own name, since that may be as long as a path of a socket may be
 _LABEL = b"system_u:object_r:container_file_t:s0"
 
 
@@ -26,9 +29,8 @@ class Door:
         self.folder = folder
         self._path = Path(folder) / SOCKET
         _make_folder(root, Path(folder))
-        self.socket = _listen(self._path)
+        self.socket = _listen(root, self._path)
         self._identity = identity(self._path)
-        label(root, self._path)
 
     @property
     def in_place(self) -> bool:
@@ -68,18 +70,29 @@ def label(root: Root, path: Path) -> None:
         log.warning("cannot label %s as %s: %s", path, _LABEL.decode(), error)
 
 
-def _listen(path: Path) -> socket.socket:
+def _listen(root: Root, path: Path) -> socket.socket:
+    """Return a socket that listens at the path, which it takes over when everybody may connect, as the container's user is any uid."""
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_CLOEXEC | socket.SOCK_NONBLOCK)
+    draft = path.with_name(_DRAFT)
     try:
-        path.unlink(missing_ok=True)
-        # born 0666, as the container's user is any uid; a later chmod could be led astray by who can write the folder
-        before = os.umask(0o111)
-        try:
-            listener.bind(str(path))
-        finally:
-            os.umask(before)
+        draft.unlink(missing_ok=True)
+        listener.bind(str(draft))
+        _open_to_all(draft)
+        label(root, draft)
         listener.listen(_BACKLOG)
+        draft.replace(path)
     except OSError as error:
         listener.close()
         raise Fault(what="open a grant socket", subject=str(path), cause=str(error)) from error
     return listener
+
+
+def _open_to_all(path: Path) -> None:
+    # not by its name, which could be made a link by then, and not by the umask, which is all threads' own
+    handle = os.open(path, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC)
+    try:
+        if not stat.S_ISSOCK(os.fstat(handle).st_mode):
+            raise OSError(errno.ENOTSOCK, os.strerror(errno.ENOTSOCK), str(path))
+        os.chmod(f"/proc/self/fd/{handle}", 0o666)  # noqa: S103
+    finally:
+        os.close(handle)

@@ -29,7 +29,7 @@ from .peer import Peer
 log = logging.getLogger(__name__)
 
 LINE_SECONDS = 3.0
-REST_SECONDS = 0.002  # a crowd at one door gets five hundred answers in a second, and a seventh of a core
+REST_SECONDS = 0.002  # a crowd at one door gets some four hundred answers in a second, and a quarter of a core
 PAUSE_SECONDS = 0.1
 AT_ONCE = 8
 AT_ONCE_IN_ALL = 64

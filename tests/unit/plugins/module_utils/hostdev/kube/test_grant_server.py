@@ -56,6 +56,24 @@ def test_a_socket_is_everybodys_below_a_folder_that_is_nobodys(stand: Stand) -> 
     assert modes == ["0o700", "0o755", "0o666"]
 
 
+def test_a_socket_is_everybodys_whatever_the_umask(stand: Stand) -> None:
+    before = os.umask(0o077)
+    try:
+        stand.server.serve([stand.place("16")])
+    finally:
+        os.umask(before)
+    assert stand.socket("16").stat().st_mode & 0o777 == 0o666
+    assert os.listdir(stand.place("16").folder) == ["grant.sock"]
+
+
+def test_what_a_killed_service_left_half_made_is_replaced(stand: Stand) -> None:
+    folder = Path(stand.place("16").folder)
+    folder.mkdir(parents=True)
+    (folder / ".new").symlink_to("/etc/passwd")
+    assert stand.server.serve([stand.place("16")]) == {}
+    assert os.listdir(folder) == ["grant.sock"]
+
+
 def test_folders_that_a_container_runtime_made_first_are_closed_to_other_users(stand: Stand) -> None:
     Path(stand.place("16").folder).mkdir(parents=True)
     stand.base.chmod(0o777)

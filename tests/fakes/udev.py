@@ -10,6 +10,7 @@ import ctypes
 import importlib.util
 import json
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -62,7 +63,12 @@ def main(file: str, name: str) -> None:
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
-    sys.stdout.write(json.dumps(getattr(module, name)(UdevHost())) + "\n")
+    bed = UdevHost()
+    try:
+        sys.stdout.write(json.dumps(getattr(module, name)(bed)) + "\n")
+    finally:
+        # the library would do it at its own end, which Python never lets come
+        shutil.rmtree(bed.host.base, ignore_errors=True)
 
 
 if __name__ == "__main__":

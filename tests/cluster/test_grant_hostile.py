@@ -52,6 +52,24 @@ print("here", flush=True)
 sys.stdin.read()
 """
 )
+# exchanges two names without end, and asks meanwhile
+FLIP = (
+    ENTER
+    + """
+libc = ctypes.CDLL(None)
+one, two = (name.encode() for name in told["names"])
+flipper = os.fork()
+while not flipper:
+    libc.renameat2(-100, one, -100, two, 2)
+kinds = []
+for number in range(150):
+    made = connect()
+    made.sendall(bytes.fromhex(told["lines"][0]))
+    kinds.append(answer(made).get("fault", {}).get("kind", "granted"))
+os.kill(flipper, 9)
+print(json.dumps(kinds))
+"""
+)
 
 
 @pytest.fixture(name="yard")
@@ -78,6 +96,25 @@ def test_a_linked_folder_is_not_followed(yard: Yard, target: str) -> None:
     (jail.top / "dev/vfio").symlink_to(target)
     assert "links are not followed" in jail.refused(yard.gpu)
     assert owner(jail.top / "elsewhere/16") == (0, 0)
+
+
+@pytest.mark.parametrize("what", ["node", "folder"])
+def test_what_changes_while_it_is_looked_at_gains_nothing(yard: Yard, what: str) -> None:
+    jail = yard.jail(yard.gpu)
+    own = jail.node("vfio/16")
+    decoy = jail.top / ("dev/vfio/decoy" if what == "node" else "elsewhere/16")
+    make(decoy, 5 if what == "node" else 3)
+    if what == "folder":
+        (jail.top / "dev/link").symlink_to("/elsewhere")
+    inodes = {name: place.stat().st_ino for name, place in (("own", own), ("decoy", decoy))}
+    for folder in (jail.top / "dev", jail.top / "dev/vfio"):
+        os.chown(folder, 107, 107)
+    names = ["/dev/vfio/16", "/dev/vfio/decoy"] if what == "node" else ["/dev/vfio", "/dev/link"]
+    out, _err = jail.start(yard.gpu.folder, FLIP, lines=[request().hex()], names=names).communicate(timeout=120)
+    assert set(json.loads(out)) == {"granted", "refused"}
+    found = {place.stat().st_ino: owner(place) for place in jail.top.rglob("*") if place.is_char_device()}
+    assert found[inodes["own"]] == (107, 107)
+    assert found[inodes["decoy"]] == (0, 0)
 
 
 @pytest.mark.parametrize(("path", "minor"), [("vfio/16", 5), ("vfio/devices/vfio0", 3), ("iommu", 3), ("vfio/vfio", 3)])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
+from typing import Optional
 
 from .faults import Refused
 
@@ -37,6 +38,14 @@ class Address:
                 hint="write it as lspci -D prints it, for example 0000:65:00.0",
             )
         return Address(*fields)
+
+    @staticmethod
+    def find(text: str) -> Optional[Address]:
+        """Return the address that text spells, None for anything else."""
+        try:
+            return Address.parse(text)
+        except Refused:
+            return None
 
     def __str__(self) -> str:
         """Return the kernel's spelling, lower case."""

@@ -68,7 +68,7 @@ class MachineFacts:
             return []
         parent = self._root.at(DEVICES) / str(function.physfn)
         links = [read_link_name(parent / name) for name in entries(parent) if name.startswith("virtfn")]
-        return [Address.parse(link) for link in links if link]
+        return [one for link in links if link and (one := Address.find(link))]
 
     def _profiles(self, address: Address) -> list[tuple[str, str]]:
         text = read_text(self._root.at(DEVICES) / str(address) / "nvidia" / "creatable_vgpu_types") or ""

@@ -37,6 +37,8 @@ def scan(root: Root) -> Iterator[tuple[str, str, str]]:
             hint="is this a Linux machine with PCI, and is /sys mounted?",
         ) from error
     for name in names:
+        if Address.find(name) is None:
+            continue
         try:
             handle = os.open(f"{folder}/{name}/uevent", os.O_RDONLY)
         except OSError:
@@ -108,7 +110,8 @@ def read_group(root: Root, number: str, read: Optional[Callable[[Address], Funct
     """
     known = read or partial(read_function, root)
     names = entries(root.at(GROUPS) / number / "devices")
-    addresses = sorted(Address.parse(name) for name in names if _is_address(name))
+    # platform devices share the groups folder on arm64
+    addresses = sorted(one for name in names if (one := Address.find(name)))
     return Group(number, tuple(known(address) for address in addresses))
 
 
@@ -146,11 +149,6 @@ def upstream_of(target: str) -> tuple[str, ...]:
     return tuple(f"pci{below}".split("/")) if found else ()
 
 
-def _is_address(name: str) -> bool:
-    # platform devices share the groups folder on arm64
-    return name.count(":") == 2
-
-
 def _hex(text: Optional[str], otherwise: str) -> str:
     return text[2:].lower() if text and text.startswith("0x") else otherwise
 
@@ -161,4 +159,4 @@ def _override(text: Optional[str]) -> str:
 
 
 def _physfn(name: str) -> Optional[Address]:
-    return Address.parse(name) if name else None
+    return Address.find(name)

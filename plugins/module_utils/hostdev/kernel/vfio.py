@@ -47,15 +47,14 @@ def read_bound(root: Root, name: str, driver: str) -> Optional[Function]:
     Left out, and empty in what is returned, are the attributes that only preparing a host needs: see pci.read_function.
     """
     folder = f"{root.prefix}{DEVICES}/{name}"
-    told = read_text(folder + "/uevent")
-    if told is None:
+    told, address = read_text(folder + "/uevent"), Address.find(name)
+    if told is None or address is None:
         return None
     words = dict(line.split("=", 1) for line in told.split("\n") if "=" in line)
     vendor, _mark, device = words.get("PCI_ID", "0:0").lower().partition(":")
-    physfn = _link(folder + "/physfn")
     vendor_driver = driver in _VENDOR_DRIVERS
     return Function(
-        Address.parse(name),
+        address,
         vendor,
         device,
         words.get("PCI_CLASS", "0").lower().zfill(6),
@@ -63,7 +62,7 @@ def read_bound(root: Root, name: str, driver: str) -> Optional[Function]:
         iommu_group=group_of(_link(folder + "/iommu_group")),
         numa_node=number_of(read_text(folder + "/numa_node")),
         modalias=words.get("MODALIAS", ""),
-        physfn=Address.parse(physfn) if physfn else None,
+        physfn=Address.find(_link(folder + "/physfn")),
         sriov_total=read_total(folder) if vendor_driver else None,
         vgpu_type=(read_text(folder + "/nvidia/current_vgpu_type") or "") if vendor_driver else "",
         vfio_nodes=_listed(folder + "/vfio-dev"),

@@ -258,3 +258,10 @@ def test_an_offer_without_proofs_is_never_taken_over(host: FakeHost) -> None:
     gpu(host)
     ghost = Offer("pci", "a.com/r0", "16", GPU, present=("/dev/vfio/16",), members=(GPU,))
     assert offer_pci.find(host.root, ONE, [ghost]).offers == offer_pci.find(host.root, ONE).offers
+
+
+def test_a_name_that_is_no_address_stops_nothing(host: FakeHost) -> None:
+    gpu(host)
+    gpu(host, "0000:100:00.0", "17")
+    assert [one.name for one in offer_pci.find(host.root, ONE).offers] == [GPU]
+    assert offer_pci.skipped(host.root, ONE) == ()

@@ -7,7 +7,26 @@ from collections.abc import Mapping
 from typing import Any, Optional
 
 from ansible_collections.vfio.passthrough.plugins.module_utils.hostdev.device.faults import Absent
-from ansible_collections.vfio.passthrough.plugins.module_utils.hostdev.kube.daemonset import Workload
+from ansible_collections.vfio.passthrough.plugins.module_utils.hostdev.kube.daemonset import Workload, workload_of
+
+LABEL = {"example.com/agent": "true"}
+
+
+def definition(image: str = "agent:1") -> dict[str, Any]:
+    template = {
+        "metadata": {"labels": {"app": "agent"}},
+        "spec": {"nodeSelector": dict(LABEL), "containers": [{"name": "agent", "image": image}]},
+    }
+    return {
+        "apiVersion": "apps/v1",
+        "kind": "DaemonSet",
+        "metadata": {"name": "agent", "namespace": "n"},
+        "spec": {"selector": {"matchLabels": {"app": "agent"}}, "updateStrategy": {"type": "OnDelete"}, "template": template},
+    }
+
+
+def workload(image: str = "agent:1") -> Workload:
+    return workload_of(definition(image))
 
 
 class FakeDaemonSets:

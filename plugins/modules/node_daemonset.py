@@ -44,6 +44,8 @@ options:
   context:
     description: The kubeconfig's context.
     type: str
+notes:
+  - The account needs the verbs get, patch, create and delete for the DaemonSet, get, list and patch for nodes, list and delete for pods.
 requirements:
   - kubernetes (Python library) on the host that runs the module, usually the controller
 attributes:
@@ -82,7 +84,7 @@ template:
   description: The digest of the pods' template; pods of it bear it as annotation C(vfio-passthrough/template).
   returned: always
   type: str
-  sample: 0f343b0931126a20
+  sample: 0f343b093112
 """
 
 from ..module_utils.glue.module import run_module

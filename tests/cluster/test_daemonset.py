@@ -125,6 +125,9 @@ def test_the_plugin_has_no_more_rights_than_it_needs(stage: Stage) -> None:
     # CHOWN, DAC_READ_SEARCH, FOWNER, SYS_PTRACE, and where the machine's root has it SYS_RESOURCE
     assert int(told["CapEff"], 16) & ~(1 << 24) == 1 | 1 << 2 | 1 << 3 | 1 << 19
     assert (told["NoNewPrivs"], told["Seccomp"]) == ("1", "2")
+    # the annotation of old reaches the field of today
+    (one,) = instances(stage)
+    assert one["spec"]["containers"][0]["securityContext"]["appArmorProfile"] == {"type": "Unconfined"}
 
 
 def test_a_pod_gets_its_device_and_the_grant_of_its_node(stage: Stage) -> None:

@@ -66,7 +66,12 @@ def open_iommu(root: Root) -> int:
 
 
 def _refused(cause: str) -> Refused:
-    return Refused(what=_WHAT, subject=IOMMU, cause=cause, hint="it takes a kernel with iommufd, and CAP_SYS_RESOURCE")
+    return Refused(
+        what=_WHAT,
+        subject=IOMMU,
+        cause=cause,
+        hint="it takes a kernel with iommufd and CAP_SYS_RESOURCE; restart the service if the module came after it",
+    )
 
 
 class _Waiting:

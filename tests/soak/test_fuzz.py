@@ -5,8 +5,7 @@ from __future__ import annotations
 import os
 
 import pytest
-from ansible_collections.vfio.passthrough.tests.fuzz.properties import PROPERTIES
-from hypothesis import HealthCheck, given, settings
+from ansible_collections.vfio.passthrough.tests.fuzz.properties import PROPERTIES, tried
 
 ALL = int(os.environ.get("HOSTDEV_FUZZ", "1000000"))
 # of all inputs; a machine is a tree of files, and as many inputs as it has attributes
@@ -16,6 +15,4 @@ SHARES = {"machine": 0.02, "configuration": 0.38, "configuration file": 0.1, "me
 @pytest.mark.timeout(4 * 3600)
 @pytest.mark.parametrize("name", PROPERTIES)
 def test_whatever_is_said_nothing_breaks(name: str) -> None:
-    holds, inputs = PROPERTIES[name]
-    tried = settings(max_examples=int(ALL * SHARES[name]), deadline=None, database=None, suppress_health_check=list(HealthCheck))
-    tried(given(inputs)(holds))()
+    tried(name, int(ALL * SHARES[name]))()

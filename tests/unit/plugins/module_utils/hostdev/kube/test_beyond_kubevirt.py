@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from ansible_collections.vfio.passthrough.plugins.module_utils.hostdev.device.declaration import MDEV, PCI, USB
 from ansible_collections.vfio.passthrough.plugins.module_utils.hostdev.device.inventory import SERVED_BY_KUBEVIRT
+from ansible_collections.vfio.passthrough.plugins.module_utils.hostdev.kube import kinds
 from ansible_collections.vfio.passthrough.plugins.module_utils.hostdev.kube import service as module
 from ansible_collections.vfio.passthrough.tests.fakes.kubelet import until
 from ansible_collections.vfio.passthrough.tests.fakes.plugin import HEALTHY, PluginBench
@@ -47,7 +48,8 @@ def test_b0_a_kubelet_that_restarts_ten_times_ends_nothing(make: Make) -> None:
     bench = make(PCI, MDEV, USB)
     for number in range(10):
         bench.kubelet.restart()
-        until(lambda expected=3 * (number + 2): len(bench.kubelet.registrations) == expected, f"registrations after restart {number}")
+        wanted = 3 * (number + 2)
+        until(lambda: len(bench.kubelet.registrations) == wanted, f"registrations after restart {number}")  # noqa: B023
     assert bench.alive
     until(lambda: [one["registered"] for one in state(bench).get("resources", ())] == [True] * 3, "all registered in the state")
 
@@ -87,7 +89,7 @@ def test_b13_each_skipped_device_has_a_reason_that_stays_readable(make: Make) ->
 
 def test_b15_nothing_is_scanned_while_nothing_happens(make: Make, monkeypatch: pytest.MonkeyPatch) -> None:
     looks = {"whole": 0, "quick": 0}
-    whole, quick = module.find_skipped, module.find
+    whole, quick = kinds.find_skipped, kinds.find
 
     def counted(name: str, look: Callable[..., Any]) -> Callable[..., Any]:
         def wrapped(*given: Any) -> Any:

@@ -3,14 +3,11 @@
 from __future__ import annotations
 
 import pytest
-from ansible_collections.vfio.passthrough.tests.fuzz.properties import PROPERTIES
-from hypothesis import HealthCheck, given, settings
+from ansible_collections.vfio.passthrough.tests.fuzz.properties import PROPERTIES, tried
 
 FEW = {"machine": 60}
 
 
 @pytest.mark.parametrize("name", PROPERTIES)
 def test_whatever_is_said_nothing_breaks(name: str) -> None:
-    holds, inputs = PROPERTIES[name]
-    tried = settings(max_examples=FEW.get(name, 300), deadline=None, database=None, suppress_health_check=list(HealthCheck))
-    tried(given(inputs)(holds))()
+    tried(name, FEW.get(name, 300))()

@@ -12,7 +12,9 @@ class ModuleDocFragment:
 options:
   devices:
     description:
-      - The declaration, a list of maps with C(resource), C(select), C(functions) and C(allow).
+      - The declaration, a list of maps with C(resource) and what it means - C(select) with C(functions) and C(allow), C(bundle),
+        or C(node) with C(count) and C(permissions).
+      - Only PCI functions are prepared on a host; entries of other kinds are served as they are.
       - C(allow) may hold V(console), V(nic) and V(foreign_members). The host's own disks and the interfaces by which it is
         managed are never given away.
     type: list

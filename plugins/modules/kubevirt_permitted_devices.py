@@ -17,6 +17,8 @@ description:
   - Without C(permittedHostDevices) KubeVirt lets every resource pass, with it only those that are listed. Where this module is
     the first to list any, a warning names the virtual machines that ask for others.
 author: the vfio.passthrough authors (@vfio-passthrough)
+extends_documentation_fragment:
+  - vfio.passthrough.cluster
 options:
   state:
     description: Whether the declared resources are permitted, or nothing of ours is left in the object.
@@ -67,14 +69,6 @@ options:
     description: The name of the KubeVirt object.
     type: str
     default: kubevirt
-  kubeconfig:
-    description: Path of a kubeconfig. Without it the environment decides.
-    type: path
-  context:
-    description: The kubeconfig's context.
-    type: str
-requirements:
-  - kubernetes (Python library) on the host that runs the module, usually the controller
 attributes:
   check_mode:
     description: The API server is asked by a dry run, so that its refusals show.

@@ -13,6 +13,8 @@ description:
     DaemonSet to the nodes that it works on, node by node, and a new version of it as well.
   - With O(state=absent) the node's label and pod go, and with the last label the DaemonSet.
 author: the vfio.passthrough authors (@vfio-passthrough)
+extends_documentation_fragment:
+  - vfio.passthrough.cluster
 options:
   state:
     description: Whether the node has a pod of the DaemonSet.
@@ -38,16 +40,8 @@ options:
     description: Seconds to wait.
     type: int
     default: 300
-  kubeconfig:
-    description: Path of a kubeconfig. Without it the environment decides.
-    type: path
-  context:
-    description: The kubeconfig's context.
-    type: str
 notes:
   - The account needs the verbs get, patch, create and delete for the DaemonSet, get, list and patch for nodes, list and delete for pods.
-requirements:
-  - kubernetes (Python library) on the host that runs the module, usually the controller
 attributes:
   check_mode:
     description: Asks the API server what would change without changing it.

@@ -11,19 +11,13 @@ version_added: 1.0.0
 description:
   - Asks the API server for the pods of a node and leaves out those of DaemonSets, static pods and finished ones.
 author: the vfio.passthrough authors (@vfio-passthrough)
+extends_documentation_fragment:
+  - vfio.passthrough.cluster
 options:
   node:
     description: The name of the node object.
     type: str
     required: true
-  kubeconfig:
-    description: Path of a kubeconfig. Without it the environment decides.
-    type: path
-  context:
-    description: The kubeconfig's context.
-    type: str
-requirements:
-  - kubernetes (Python library) on the host that runs the module, usually the controller
 attributes:
   check_mode:
     description: Reads only.

@@ -14,6 +14,8 @@ description:
   - A VirtualMachineInstance is one run of a guest. A pod that exists is never replaced; when it runs with another
     definition RV(restart_required) says so.
 author: the vfio.passthrough authors (@vfio-passthrough)
+extends_documentation_fragment:
+  - vfio.passthrough.cluster
 options:
   state:
     description: Whether the virtual machine is there.
@@ -47,12 +49,6 @@ options:
     description: The declared resource names; a device of another one is refused. Without this option nothing is compared.
     type: list
     elements: str
-  kubeconfig:
-    description: Path of a kubeconfig. Without it the environment decides.
-    type: path
-  context:
-    description: The kubeconfig's context.
-    type: str
   wait:
     description: Whether to wait until the guest runs or its run is over, or until its pod is gone.
     type: bool
@@ -61,8 +57,6 @@ options:
     description: Seconds to wait.
     type: int
     default: 300
-requirements:
-  - kubernetes (Python library) on the host that runs the module, usually the controller
 attributes:
   check_mode:
     description: Tells what would change without changing it.

@@ -8,11 +8,12 @@ from typing import Any
 
 from ..hostdev.device.declaration import Declaration, parse_declaration
 from ..hostdev.device.faults import Absent
-from ..hostdev.kube.api import Api
 from ..hostdev.kube.kubevirt import Merge, excerpt
 from ..hostdev.kube.kubevirt_api import KubeVirts, converge
 from ..hostdev.kube.permits import LISTS, Wanted, wanted
 from ..hostdev.root import Root
+from .cluster import SPEC as CLUSTER
+from .cluster import api_of
 
 SPEC: dict[str, Any] = {
     "state": {"type": "str", "choices": ["present", "absent"], "default": "present"},
@@ -30,15 +31,14 @@ SPEC: dict[str, Any] = {
     "usb": {"type": "list", "elements": "dict", "default": []},
     "namespace": {"type": "str", "default": "kubevirt"},
     "name": {"type": "str", "default": "kubevirt"},
-    "kubeconfig": {"type": "path"},
-    "context": {"type": "str"},
+    **CLUSTER,
 }
 
 
 def work(module: Any, unused_root: Root) -> dict[str, Any]:
     """Bring the KubeVirt object to its wished state and return the module's result."""
     params = module.params
-    objects = KubeVirts(Api(params["kubeconfig"] or "", params["context"] or ""), params["namespace"], params["name"])
+    objects = KubeVirts(api_of(params), params["namespace"], params["name"])
     if params["state"] == "absent":
         try:
             return _result(module, converge(objects, Wanted(), module.check_mode))

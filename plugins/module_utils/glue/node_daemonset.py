@@ -6,10 +6,11 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..hostdev.kube.api import Api
 from ..hostdev.kube.daemonset import workload_of
 from ..hostdev.kube.daemonset_api import DaemonSets, give, take, wait_given, wait_taken
 from ..hostdev.root import Root
+from .cluster import SPEC as CLUSTER
+from .cluster import api_of
 
 SPEC: dict[str, Any] = {
     "state": {"type": "str", "choices": ["present", "absent"], "default": "present"},
@@ -17,8 +18,7 @@ SPEC: dict[str, Any] = {
     "definition": {"type": "dict", "required": True},
     "wait": {"type": "bool", "default": True},
     "wait_timeout": {"type": "int", "default": 300},
-    "kubeconfig": {"type": "path"},
-    "context": {"type": "str"},
+    **CLUSTER,
 }
 
 
@@ -26,7 +26,7 @@ def work(module: Any, unused_root: Root) -> dict[str, Any]:
     """Bring the node's share of the DaemonSet to its wished state and return the module's result."""
     params = module.params
     workload = workload_of(params["definition"])
-    cluster = DaemonSets(Api(params["kubeconfig"] or "", params["context"] or ""))
+    cluster = DaemonSets(api_of(params))
     change, wait = (give, wait_given) if params["state"] == "present" else (take, wait_taken)
     done = change(cluster, workload, params["node"], module.check_mode)
     if params["wait"] and not module.check_mode:

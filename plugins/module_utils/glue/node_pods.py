@@ -6,14 +6,14 @@ from __future__ import annotations
 
 from typing import Any
 
-from ..hostdev.kube.api import Api
 from ..hostdev.kube.vmstate import workloads
 from ..hostdev.root import Root
+from .cluster import SPEC as CLUSTER
+from .cluster import api_of
 
-SPEC: dict[str, Any] = {"node": {"type": "str", "required": True}, "kubeconfig": {"type": "path"}, "context": {"type": "str"}}
+SPEC: dict[str, Any] = {"node": {"type": "str", "required": True}, **CLUSTER}
 
 
 def work(module: Any, unused_root: Root) -> dict[str, Any]:
     """Return the module's result."""
-    api = Api(module.params["kubeconfig"] or "", module.params["context"] or "")
-    return {"changed": False, "workloads": workloads(api.pods(module.params["node"]))}
+    return {"changed": False, "workloads": workloads(api_of(module.params).pods(module.params["node"]))}

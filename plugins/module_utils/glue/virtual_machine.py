@@ -7,10 +7,11 @@ from __future__ import annotations
 from typing import Any
 
 from ..hostdev.kube import vm
-from ..hostdev.kube.api import Api
 from ..hostdev.kube.pod import PodSettings, instance_of, object_name
 from ..hostdev.root import Root
 from ..hostdev.vmi.manifest import parse_manifest
+from .cluster import SPEC as CLUSTER
+from .cluster import api_of
 
 SPEC: dict[str, Any] = {
     "state": {"type": "str", "choices": ["present", "absent"], "default": "present"},
@@ -22,8 +23,7 @@ SPEC: dict[str, Any] = {
     "resources": {"type": "list", "elements": "str"},
     "wait": {"type": "bool", "default": True},
     "wait_timeout": {"type": "int", "default": 300},
-    "kubeconfig": {"type": "path"},
-    "context": {"type": "str"},
+    **CLUSTER,
 }
 
 
@@ -31,7 +31,7 @@ def work(module: Any, unused_root: Root) -> dict[str, Any]:
     """Bring the VM to its wished state and return the module's result."""
     params = module.params
     vmi = instance_of(parse_manifest(params["definition"]))
-    api = Api(params["kubeconfig"] or "", params["context"] or "")
+    api = api_of(params)
     # nodes belong to no namespace, and not everybody who may create pods may list them: only where the answer decides something
     asks = params["launcher_emulation"] == "auto" and params["state"] == "present"
     settings = PodSettings(

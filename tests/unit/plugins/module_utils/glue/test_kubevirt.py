@@ -22,7 +22,7 @@ class Ran:
     def __init__(self, monkeypatch: pytest.MonkeyPatch, cr: dict[str, Any] | None) -> None:
         self.objects = FakeKubeVirt(cr)
         self.warnings: list[str] = []
-        monkeypatch.setattr(glue, "Api", lambda _kubeconfig, _context: None)
+        monkeypatch.setattr(glue, "api_of", lambda _given: None)
         monkeypatch.setattr(glue, "KubeVirts", lambda _api, _namespace, _name: self.objects)
 
     def __call__(self, *, check: bool = False, **options: Any) -> dict[str, Any]:

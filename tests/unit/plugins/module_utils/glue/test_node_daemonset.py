@@ -15,7 +15,7 @@ from ansible_collections.vfio.passthrough.tests.fakes.daemonsets import FakeDaem
 @pytest.fixture(name="cluster")
 def _cluster(monkeypatch: pytest.MonkeyPatch) -> FakeDaemonSets:
     cluster = FakeDaemonSets("a")
-    monkeypatch.setattr(node_daemonset, "Api", lambda _kubeconfig, _context: None)
+    monkeypatch.setattr(node_daemonset, "api_of", lambda _given: None)
     monkeypatch.setattr(node_daemonset, "DaemonSets", lambda _api: cluster)
     return cluster
 

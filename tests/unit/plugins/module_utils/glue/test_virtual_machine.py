@@ -17,7 +17,7 @@ def run(monkeypatch: pytest.MonkeyPatch, **options: Any) -> dict[str, Any]:
     """Do the module's work for an account that may not list nodes."""
     cluster = FakeCluster()
     cluster.refuse_lists = True
-    monkeypatch.setattr(virtual_machine, "Api", lambda _kubeconfig, _context: cluster)
+    monkeypatch.setattr(virtual_machine, "api_of", lambda _given: cluster)
     defaults = {name: option.get("default") for name, option in virtual_machine.SPEC.items()}
     given = {"definition": with_gpus("g"), "launcher_image": "launcher:1", "wait": False, **options}
     return virtual_machine.work(SimpleNamespace(params={**defaults, **given}, check_mode=False), Root())

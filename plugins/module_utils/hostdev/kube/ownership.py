@@ -54,7 +54,7 @@ def opened_nodes(root: Root, peer: Peer, required: Sequence[str], optional: Sequ
     """
     with ExitStack() as stack, _root_of(peer) as top:
         owned = [node for path in required if (node := _open(stack, root, top, path, peer, missing_ok=False))]
-        for path in (*optional, IOMMU) if vfio else optional:
+        for path in dict.fromkeys((*optional, IOMMU) if vfio else optional):
             node = _open(stack, root, top, path, peer, missing_ok=True)
             owned += [node] if node else []
         control = _open(stack, root, top, VFIO, peer, missing_ok=True) if vfio else None

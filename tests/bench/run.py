@@ -47,7 +47,10 @@ def main(arguments: Sequence[str]) -> int:
     figures = run(names or list(BENCHMARKS))
     out = BUILD / "bench.json"
     out.parent.mkdir(parents=True, exist_ok=True)
-    out.write_text(json.dumps([one.as_dict() for one in figures], indent=1) + "\n", encoding="utf-8")
+    # a run of some benchmarks leaves the figures of the others
+    known = {one["name"]: one for one in json.loads(out.read_text(encoding="utf-8"))} if out.exists() else {}
+    known.update({one.name: one.as_dict() for one in figures})
+    out.write_text(json.dumps(list(known.values()), indent=1) + "\n", encoding="utf-8")
     sys.stdout.write(f"\n{table(figures)}\n\n")
     say(f"written to {out.relative_to(BUILD.parent)}")
     return 1 if any(one.met is False for one in figures) else 0

@@ -103,7 +103,7 @@ def parse_declaration(
     entries += _permitted(permitted or {}, permitted_name)
     _refuse_double_selectors(entries)
     _refuse_mixed_kinds(entries)
-    refuse_collisions([entry.resource for entry in entries])
+    refuse_collisions({entry.resource: f"{entry.position} ({entry.resource})" for entry in reversed(entries)})
     return Declaration(tuple(entries))
 
 
@@ -158,13 +158,10 @@ def _selected(given: Mapping[str, Any], position: str) -> Meant:
     if not maps:
         raise refuse(f"{position}.select", select, "at least one map of keys is needed")
     places = [f"{position}.select[{i}]" if maps is select else f"{position}.select" for i in range(len(maps))]
-    kinds = [
-        next((kind for key, kind in (("usb", USB), ("mdev_type", MDEV)) if isinstance(one, Mapping) and key in one), PCI) for one in maps
-    ]
+    kinds = [_kind_of(one) for one in maps]
     if len(set(kinds)) > 1:
-        raise refuse(
-            f"{position}.select", select, f"devices of different kinds: {', '.join(dict.fromkeys(kinds))}", "one entry for each kind"
-        )
+        cause = f"devices of different kinds: {', '.join(dict.fromkeys(kinds))}"
+        raise refuse(f"{position}.select", select, cause, "one entry for each kind")
     if kinds[0] != PCI:
         for key in _FORMS["select"]:
             if key in given:

@@ -6,7 +6,7 @@ KubeVirt's util.ResourceNameToEnvVar and its launcher's AddressPool are the cont
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping
 
 from .faults import Refused
 
@@ -75,13 +75,13 @@ def collisions(resources: Iterable[str]) -> list[tuple[str, str]]:
     return pairs
 
 
-def refuse_collisions(resources: Sequence[str]) -> None:
-    """Raise Refused naming both resources when two of them would answer in the same variable."""
+def refuse_collisions(resources: Mapping[str, str]) -> None:
+    """Raise Refused naming both when two resources would answer in the same variable; resources: how messages name each."""
     for one, two in collisions(resources):
         raise Refused(
             what="accept two resource names",
-            subject=f"{one} and {two}",
-            cause=f"both become {variable(PREFIXES['pci'], one)} in the launcher's environment",
+            subject=" and ".join(sorted((resources[one], resources[two]))),
+            cause=f"both become ..._RESOURCE{variable('', one)} in the launcher's environment",
             hint="rename one of them",
         )
 

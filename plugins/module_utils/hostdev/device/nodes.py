@@ -13,6 +13,8 @@ IOMMU = "/dev/iommu"
 VFIO = "/dev/vfio/vfio"
 MOST = 10_000
 _PATH = re.compile(r"/dev(/[A-Za-z0-9][A-Za-z0-9._-]*)+")
+# nodes that stand for devices of the other kinds: as a generic node one of them would go to several pods
+_OTHERS = {"/dev/vfio": 'select: {id: "10de:2236"} or select: {mdev_type: ...}', "/dev/bus/usb/": "select: {usb: {...}}"}
 _PERMISSIONS = re.compile(r"r?w?m?")
 
 
@@ -30,6 +32,9 @@ def parse_node(given: Mapping[str, Any], position: str) -> Node:
     path = text_of(given["node"], f"{position}.node")
     if not _PATH.fullmatch(path):
         raise refuse(f"{position}.node", path, "not the path of a device node", "for example /dev/kvm")
+    taken = next((folder for folder in _OTHERS if path.startswith(folder)), "")
+    if taken:
+        raise refuse(f"{position}.node", path, "it belongs to single devices, which are declared by what they are", f"use {_OTHERS[taken]}")
     count = given.get("count", 1)
     if not isinstance(count, int) or isinstance(count, bool) or not 1 <= count <= MOST:
         raise refuse(f"{position}.count", count, f"a number from 1 to {MOST} is needed")

@@ -13,6 +13,7 @@ from .mdev import type_key
 from .pci import Function
 
 _ID = re.compile(r"([0-9a-f]{4}):([0-9a-f]{4})")
+_NODE = re.compile(r"[0-9]{1,4}")
 _CLASS = re.compile(r"[0-9a-f]{2}|[0-9a-f]{4}|[0-9a-f]{6}")
 
 
@@ -133,8 +134,8 @@ def _parse_class(value: object, position: str) -> str:
 
 
 def _parse_node(value: object, position: str) -> int:
-    text = str(value).strip()
-    if isinstance(value, bool) or not text.isdigit():
+    text = str(value).strip() if isinstance(value, (str, int)) and not isinstance(value, bool) else ""
+    if not _NODE.fullmatch(text):
         raise refuse(position, value, "not the number of a NUMA node (0 or more)")
     return int(text)
 

@@ -28,8 +28,8 @@ def test_empty_entries_are_refused(value: str) -> None:
 @pytest.mark.parametrize("pair", [("nvidia.com/a_b", "nvidia.com/a/b"), ("a.b/c", "a/b.c")])
 def test_two_names_of_one_variable_are_refused_by_both_names(pair: tuple[str, str]) -> None:
     with pytest.raises(Refused) as caught:
-        names.refuse_collisions(pair)
-    assert all(name in str(caught.value) for name in pair)
+        names.refuse_collisions({name: f"devices[{number}] ({name})" for number, name in enumerate(pair)})
+    assert all(name in str(caught.value) for name in (*pair, "devices[0]", "devices[1]"))
 
 
 @pytest.mark.parametrize(

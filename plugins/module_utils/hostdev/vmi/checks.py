@@ -5,13 +5,15 @@ A check takes a spec and its path and yields (path, cause) for each thing that i
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from typing import Callable, Tuple
+from collections.abc import Mapping
+from typing import Callable
 
 from ..device.names import collisions
+from .network_checks import network_problems
+from .schema import Problems
 from .spec import Spec
+from .waiting import waiting
 
-Problems = Iterator[Tuple[str, str]]
 Check = Callable[[Spec, str], Problems]
 
 _NO_CLAIMS = "DRA claims are not served by this version"
@@ -33,8 +35,7 @@ def _device_names(spec: Spec, path: str) -> Problems:
 
 def _device_origins(spec: Spec, path: str) -> Problems:
     for place, device in spec.host_devices:
-        claimed = device.claim_name is not None or device.request_name is not None
-        if claimed:
+        if device.claimed:
             also = "; with deviceName it would be two devices in one entry" if device.device_name else ""
             yield f"{path}{place[4:]}.{'claimName' if device.claim_name is not None else 'requestName'}", f"{_NO_CLAIMS}{also}"
         elif not device.device_name:
@@ -47,9 +48,16 @@ def _variables(spec: Spec, path: str) -> Problems:
         yield f"{path}{place[4:]}.deviceName", f"{two} and {one} would share one variable in the launcher's environment"
 
 
-def _claims(spec: Spec, path: str) -> Problems:
-    if spec.resource_claims:
-        yield f"{path}.resourceClaims", _NO_CLAIMS
+def amounts(spec: Spec, path: str) -> Problems:
+    """Yield each number in resources that is neither memory nor CPU nor how many entries of that resource there are."""
+    counts = spec.resources
+    for key, side in (("requests", spec.domain.resources.requests), ("limits", spec.domain.resources.limits)):
+        for name, amount in side.others.items():
+            place = f"{path}.domain.resources.{key}.{name}"
+            if name not in counts:
+                yield place, "no entry of gpus or hostDevices asks for it; only these and cpu and memory stand here"
+            elif amount.value != counts[name]:
+                yield place, f"is {amount}, but {counts[name]} entries of gpus and hostDevices name {name}"
 
 
 def _memory(spec: Spec, path: str) -> Problems:
@@ -119,7 +127,19 @@ def _automatic_devices(spec: Spec, path: str) -> Problems:
             yield f"{path}.domain.devices.{key}", f"{cause}; leave it out, or false"
 
 
-CHECKS: tuple[Check, ...] = (_device_names, _device_origins, _variables, _claims, _memory, _volumes, _disks, _firmware, _automatic_devices)
+CHECKS: tuple[Check, ...] = (
+    _device_names,
+    _device_origins,
+    _variables,
+    amounts,
+    _memory,
+    _volumes,
+    _disks,
+    _firmware,
+    _automatic_devices,
+    network_problems,
+    waiting,
+)
 
 
 def check_spec(spec: Spec, path: str) -> Problems:

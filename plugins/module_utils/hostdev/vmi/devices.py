@@ -8,11 +8,10 @@ from typing import ClassVar
 
 from ..device.names import check_resource
 from .names import check_alias, check_label
+from .networks import Interface
 from .schema import BOOLEAN, TEXT, Kind, at_least, checked, many, nested, one_of, row
 
 _RESOURCE: Kind = checked(lambda text: check_resource(text, "deviceName"))
-_NO_TAG = "device tags (cloud-init device metadata) are not served by this version"
-_NO_NETWORK = "guest networks are not served by this version"
 _NO_SCREEN = "guest displays and their input devices are not served by this version"
 
 
@@ -45,12 +44,16 @@ class HostDevice:
     claim_name and request_name are None when the key is absent; an empty text is a claim that lacks its name.
     """
 
-    unserved: ClassVar[Mapping[str, str]] = {"tag": _NO_TAG}
-
     name: str = row("name", checked(check_alias), required=True)
     device_name: str = row("deviceName", _RESOURCE, "")
     claim_name: str | None = row("claimName", TEXT)
     request_name: str | None = row("requestName", TEXT)
+    tag: str = row("tag", TEXT, "")
+
+    @property
+    def claimed(self) -> bool:
+        """Return whether a claim is named, be it with empty names (KubeVirt's pointer that is not nil)."""
+        return self.claim_name is not None or self.request_name is not None
 
     @property
     def display(self) -> Display | None:
@@ -106,26 +109,54 @@ class Rng:
 
 
 @dataclass(frozen=True)
+class Tpm:
+    """An emulated TPM; enabled unset means true. persistent: its memory outlives the pod."""
+
+    enabled: bool | None = row("enabled", BOOLEAN)
+    persistent: bool | None = row("persistent", BOOLEAN)
+
+
+@dataclass(frozen=True)
+class WatchdogTimer:
+    """An Intel 6300ESB; action empty means reset, as for KubeVirt."""
+
+    action: str = row("action", one_of("poweroff", "reset", "shutdown"), "")
+
+
+@dataclass(frozen=True)
+class Watchdog:
+    """A watchdog that acts when the guest stops feeding it."""
+
+    name: str = row("name", checked(check_alias), required=True)
+    i6300esb: WatchdogTimer | None = row("i6300esb", nested(WatchdogTimer))
+
+
+@dataclass(frozen=True)
 class Devices:
     """spec.domain.devices. Automatic devices: None means KubeVirt's default where we serve it."""
 
     unserved: ClassVar[Mapping[str, str]] = {
-        "interfaces": _NO_NETWORK,
-        "networkInterfaceMultiqueue": _NO_NETWORK,
+        "networkInterfaceMultiqueue": "several queues per network card are not served by this version",
         "inputs": _NO_SCREEN,
         "video": _NO_SCREEN,
         "sound": _NO_SCREEN,
-        "tpm": "an emulated TPM is not served by this version",
         "filesystems": "shared file systems are not served by this version",
-        "watchdog": "an emulated watchdog is not served by this version",
     }
 
     gpus: tuple[Gpu, ...] = row("gpus", many(nested(Gpu)), ())
-    host_devices: tuple[HostDevice, ...] = row("hostDevices", many(nested(HostDevice)), ())
+    host_device_list: tuple[HostDevice, ...] | None = row("hostDevices", many(nested(HostDevice)))
     disks: tuple[Disk, ...] = row("disks", many(nested(Disk)), ())
+    interfaces: tuple[Interface, ...] = row("interfaces", many(nested(Interface)), ())
     rng: Rng | None = row("rng", nested(Rng))
+    tpm: Tpm | None = row("tpm", nested(Tpm))
+    watchdog: Watchdog | None = row("watchdog", nested(Watchdog))
     serial_console: bool | None = row("autoattachSerialConsole", BOOLEAN)
     log_serial_console: bool | None = row("logSerialConsole", BOOLEAN)
     graphics: bool | None = row("autoattachGraphicsDevice", BOOLEAN)
     pod_interface: bool | None = row("autoattachPodInterface", BOOLEAN)
     mem_balloon: bool | None = row("autoattachMemBalloon", BOOLEAN)
+
+    @property
+    def host_devices(self) -> tuple[HostDevice, ...]:
+        """Return hostDevices; for admission alone an absent list differs from an empty one."""
+        return self.host_device_list or ()

@@ -4,21 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import Any, ClassVar
 from uuid import UUID
 
 from ..device.faults import Refused
+from .amounts import Memory, Resources
 from .devices import Devices
 from .quantity import Quantity
-from .schema import BOOLEAN, QUANTITY, TEXT, at_least, checked, nested, one_of, row
+from .schema import BOOLEAN, OPAQUE, TEXT, at_least, checked, nested, one_of, row
 
 PULL_POLICY = one_of("Always", "IfNotPresent", "Never")
-_LATER_CPU = "CPU pinning, NUMA and feature lists are not served by this version"
+_MACHINES = {"q35": "pc-q35-", "virt": "virt-"}
 
 
 def check_machine(name: str) -> str:
-    """Return a machine type that KubeVirt permits on amd64 (q35 and its versions), or Refused."""
-    if name != "q35" and not name.startswith("pc-q35-"):
+    """Return a machine type that KubeVirt permits (q35 on amd64, virt on arm64, and their versions), or Refused."""
+    if name not in _MACHINES and not name.startswith(tuple(_MACHINES.values())):
         raise Refused(what="accept a machine type", subject=repr(name), cause="has to be q35 or one of its versions (pc-q35-...)")
     return name
 
@@ -33,50 +34,39 @@ def check_uuid(text: str) -> str:
 
 
 @dataclass(frozen=True)
-class Amounts:
-    """resources.requests or .limits; devices are asked for by gpus and hostDevices alone."""
-
-    memory: Quantity | None = row("memory", QUANTITY)
-    cpu: Quantity | None = row("cpu", QUANTITY)
+class GuestMapping:
+    """numa.guestMappingPassthrough: the guest sees the host's NUMA nodes; it has no settings."""
 
 
 @dataclass(frozen=True)
-class Resources:
-    """What the launcher pod asks for beyond what the guest needs anyway."""
+class Numa:
+    """How the guest's NUMA nodes come about."""
 
-    unserved: ClassVar[Mapping[str, str]] = {
-        "overcommitGuestOverhead": "devices hold all of the guest's memory: overhead cannot be overcommitted",
-    }
-
-    requests: Amounts = row("requests", nested(Amounts), Amounts())
-    limits: Amounts = row("limits", nested(Amounts), Amounts())
-
-
-@dataclass(frozen=True)
-class Memory:
-    """The guest's memory."""
-
-    unserved: ClassVar[Mapping[str, str]] = {
-        "hugepages": "huge pages are not served by this version",
-        "maxGuest": "memory hot-plug is not served: devices hold all of the guest's memory",
-        "reservedOverhead": "reserved overhead is not served by this version",
-    }
-
-    guest: Quantity | None = row("guest", QUANTITY)
+    guest_mapping: GuestMapping | None = row("guestMappingPassthrough", nested(GuestMapping))
 
 
 @dataclass(frozen=True)
 class Cpu:
-    """The guest's CPUs; 0 means unset, which counts as 1."""
+    """The guest's CPUs; 0 means unset, which counts as 1. dedicated: each has a CPU of the host for itself alone."""
 
-    unserved: ClassVar[Mapping[str, str]] = dict.fromkeys(
-        ("dedicatedCpuPlacement", "isolateEmulatorThread", "numa", "features", "realtime", "maxSockets"), _LATER_CPU
-    )
+    unserved: ClassVar[Mapping[str, str]] = {
+        "features": "lists of CPU features are not served by this version",
+        "realtime": "real-time guests are not served",
+        "maxSockets": "CPU hot-plug is not served: a guest with host devices cannot move",
+    }
 
     cores: int = row("cores", at_least(0), 0)
     sockets: int = row("sockets", at_least(0), 0)
     threads: int = row("threads", at_least(0), 0)
     model: str = row("model", TEXT, "")
+    dedicated: bool = row("dedicatedCpuPlacement", BOOLEAN, default=False)
+    isolate_emulator: bool = row("isolateEmulatorThread", BOOLEAN, default=False)
+    numa: Numa | None = row("numa", nested(Numa))
+
+    @property
+    def guest_mapping(self) -> bool:
+        """Return whether the guest sees the host's NUMA nodes."""
+        return bool(self.numa and self.numa.guest_mapping)
 
 
 @dataclass(frozen=True)
@@ -140,6 +130,15 @@ class Firmware:
 
 
 @dataclass(frozen=True)
+class LaunchSecurity:
+    """Memory that the host cannot read: at most one of the three kinds, their settings as they stand."""
+
+    sev: Mapping[str, Any] | None = row("sev", OPAQUE)
+    snp: Mapping[str, Any] | None = row("snp", OPAQUE)
+    tdx: Mapping[str, Any] | None = row("tdx", OPAQUE)
+
+
+@dataclass(frozen=True)
 class Domain:
     """spec.domain."""
 
@@ -149,6 +148,7 @@ class Domain:
     cpu: Cpu = row("cpu", nested(Cpu), Cpu())
     machine: Machine = row("machine", nested(Machine), Machine())
     firmware: Firmware = row("firmware", nested(Firmware), Firmware())
+    launch_security: LaunchSecurity | None = row("launchSecurity", nested(LaunchSecurity))
 
     @property
     def guest_memory(self) -> Quantity | None:

@@ -6,10 +6,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
-from .checks import Problems
 from .instance import API_VERSION, VirtualMachineInstance
 from .meta import Metadata, TemplateMetadata
-from .schema import BOOLEAN, nested, one_of, row, write_object
+from .schema import BOOLEAN, Problems, nested, one_of, row, write_object
 from .spec import Spec
 
 STRATEGIES = ("Always", "RerunOnFailure", "Once", "Halted")

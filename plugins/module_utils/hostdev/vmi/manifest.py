@@ -6,10 +6,10 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Callable, Dict, Tuple, Union
 
 from ..device.faults import Refused
-from .checks import Problems, check_annotations, check_spec
+from .checks import check_annotations, check_spec
 from .instance import API_VERSION, VirtualMachineInstance
 from .machine import VirtualMachine, check_run
-from .schema import Reading, read_object
+from .schema import Problems, Reading, read_object
 
 Manifest = Union[VirtualMachineInstance, VirtualMachine]
 _HINT = "Mend the manifest; this version serves a part of kubevirt.io/v1 and takes no field that it would not honour"

@@ -7,13 +7,16 @@ All problems of a document are collected, so that the user mends it once.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields
 from dataclasses import field as described  # pylint takes a call of "field" in a function for a mistake
-from typing import Any, Callable, Dict, List
+from typing import Any, Callable, Dict, List, Tuple
 
 from ..device.faults import Fault, Refused
 from .quantity import Quantity
+
+Problems = Iterator[Tuple[str, str]]
+"""What a check yields: (path, cause) of each thing that is wrong."""
 
 
 class Reading:
@@ -137,13 +140,13 @@ BOOLEAN = _scalar(bool, "true or false")
 INTEGER = _scalar(int, "a whole number")
 
 
-def at_least(least: int) -> Kind:
-    """Return the kind of whole numbers from `least` on."""
+def at_least(least: int, most: int | None = None) -> Kind:
+    """Return the kind of whole numbers from `least` on, up to `most` where that is given."""
 
     def read(value: Any, path: str, reading: Reading) -> Any:
         number = INTEGER.read(value, path, reading)
-        if number is not None and number < least:
-            reading.wrong(path, f"has to be {least} or more, is {number}")
+        if number is not None and (number < least or (most is not None and number > most)):
+            reading.wrong(path, f"has to be {least} {'or more' if most is None else f'to {most}'}, is {number}")
         return number
 
     return Kind(read, lambda value: value)

@@ -108,6 +108,11 @@ devices:
       returned: always
       type: str
       sample: gpus
+    kind:
+      description: What kind of device it is, V(pci), V(mdev) or V(usb).
+      returned: always
+      type: str
+      sample: pci
     resource:
       description: The resource that it asks for.
       returned: always
@@ -124,12 +129,12 @@ devices:
       type: str
       sample: ua-gpu-gpu1
     address:
-      description: The PCI address of the host's device.
+      description: Its address on the host, a PCI address, a mediated device's UUID, or BUS:DEVICE of a USB device.
       returned: always
       type: str
       sample: "0000:81:00.0"
     companions:
-      description: The other functions that go to the guest with it.
+      description: The other functions, or the other devices of a USB bundle, that go to the guest with it.
       returned: always
       type: list
       elements: str

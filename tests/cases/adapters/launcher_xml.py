@@ -10,7 +10,7 @@ from xml.etree import ElementTree as ET
 from ansible_collections.vfio.passthrough.plugins.module_utils.hostdev.device.address import Address
 from ansible_collections.vfio.passthrough.plugins.module_utils.hostdev.guest.controllers import Controller, controller_element
 from ansible_collections.vfio.passthrough.plugins.module_utils.hostdev.guest.elements import to_text
-from ansible_collections.vfio.passthrough.plugins.module_utils.hostdev.guest.hostdev import GuestPlace, PciHostdev, hostdev_element
+from ansible_collections.vfio.passthrough.plugins.module_utils.hostdev.guest.hostdev import GuestPlace, Hostdev, hostdev_element
 from ansible_collections.vfio.passthrough.tests.cases.runner import Case, same
 
 SECTIONS = ("cases",)
@@ -41,7 +41,7 @@ def _hostdev(given: dict[str, Any]) -> Any:
     if given["type"] != "pci" or set(given) - _HOSTDEV or odd:
         return None
     return hostdev_element(
-        PciHostdev(
+        Hostdev(
             alias=given["alias"],
             source=_address(given["source"]),
             guest=_place(given.get("address")),

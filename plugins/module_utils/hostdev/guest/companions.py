@@ -11,6 +11,7 @@ from typing import Dict, Tuple
 from ..device.address import Address
 from ..device.faults import Refused
 from ..device.names import COMPANIONS, addresses_of, variable
+from .addresses import HostAddress
 from .pools import Pools, naming
 
 Companions = Dict[Address, Tuple[Address, ...]]
@@ -34,13 +35,13 @@ def _parse_unit(unit: str) -> Tuple[Address, Tuple[Address, ...]]:
     return addresses[0], tuple(addresses[1:])
 
 
-def read_companions(environment: Mapping[str, str], resources: Iterable[str], pools: Pools[Address]) -> Companions:
+def read_companions(environment: Mapping[str, str], resources: Iterable[str], pools: Pools[HostAddress]) -> Companions:
     """Return the companions per primary address; none for a resource without the variable.
 
     Refused: a text of another form, a primary that the resource's own variable does not hold, an address used twice.
     """
     found: Companions = {}
-    used = {address: pool.variable for pool in pools.by_variable.values() for address in pool.addresses}
+    used: Dict[HostAddress, str] = {address: pool.variable for pool in pools.by_variable.values() for address in pool.addresses}
     for resource in dict.fromkeys(resources):
         name = variable(COMPANIONS, resource)
         value = environment.get(name, "")

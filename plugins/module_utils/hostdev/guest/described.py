@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Tuple
 
@@ -17,7 +18,7 @@ _ADDRESS = ("domain", "bus", "slot", "function")
 
 @dataclass(frozen=True)
 class Described:
-    """A domain's name, the paths of its serial devices of type file, and (device name, host address) of its PCI devices."""
+    """A domain's name, the paths of its serial devices of type file, and (device name, host address) of its host devices."""
 
     name: str
     serial_files: Tuple[str, ...]
@@ -33,13 +34,20 @@ def describe(xml: str) -> Described:
     except etree.XMLSyntaxError as error:
         raise Fault(what="read the domain's XML", subject="the rendered domain", cause=str(error)) from error
     serial = tuple(source.get("path", "") for source in domain.findall("devices/serial[@type='file']/source"))
-    devices = tuple(_device(node) for node in domain.findall("devices/hostdev[@type='pci']"))
+    devices = tuple(_device(node) for node in domain.findall("devices/hostdev"))
     return Described(domain.findtext("name", ""), serial, devices)
 
 
 def _device(node: Any) -> tuple[str, str]:
     alias = node.find("alias")
     address = node.find("source/address")
-    parts = [int(address.get(part, "0"), 16) for part in _ADDRESS] if address is not None else [0, 0, 0, 0]
     name = alias.get("name", "") if alias is not None else ""
-    return name.removeprefix("ua-"), "{:04x}:{:02x}:{:02x}.{:x}".format(*parts)
+    return name.removeprefix("ua-"), _said(node.get("type", ""), address.attrib if address is not None else {})
+
+
+def _said(kind: str, address: Mapping[str, str]) -> str:
+    if kind == "mdev":
+        return address.get("uuid", "")
+    if kind == "usb":
+        return f"{address.get('bus', '')}:{address.get('device', '')}"
+    return "{:04x}:{:02x}:{:02x}.{:x}".format(*(int(address.get(part, "0"), 16) for part in _ADDRESS))

@@ -8,12 +8,14 @@ from typing import TYPE_CHECKING, List, Optional
 from ..device.faults import Refused
 from ..vmi.domain import Cpu, Domain, KernelBoot
 from ..vmi.instance import VirtualMachineInstance
+from .building import hostdevs, ports_needed
 from .controllers import Controller, controller_element
 from .disks import VIRTIO_MODEL, disk_elements, needs_scsi
 from .elements import element, to_text
-from .hostdev import PciHostdev, hostdev_element, hostdevs
+from .environment import EnvironmentSource
+from .hostdev import Hostdev, hostdev_element
 from .settings import DomainSettings
-from .sources import EnvironmentSource, Source, entries_of, resolve
+from .sources import Source, entries_of, resolve
 
 if TYPE_CHECKING:
     from lxml.etree import _Element as Element
@@ -41,11 +43,11 @@ def render_from(vmi: VirtualMachineInstance, sources: Sequence[Source], settings
     """Return the domain's XML with the devices' addresses from these sources."""
     resolved = resolve(entries_of(vmi.spec), sources)
     # bus 0 is the root complex; a root port of our own per device of several functions comes first
-    buses = range(1, 1 + sum(bool(unit.companions) for dummy, unit in resolved))
+    buses = range(1, 1 + ports_needed(resolved))
     return to_text(domain_element(vmi, hostdevs(resolved, buses), buses, settings))
 
 
-def domain_element(vmi: VirtualMachineInstance, devices: Sequence[PciHostdev], buses: Sequence[int], settings: DomainSettings) -> Element:
+def domain_element(vmi: VirtualMachineInstance, devices: Sequence[Hostdev], buses: Sequence[int], settings: DomainSettings) -> Element:
     """Return the <domain>; `buses` are the root ports that the devices' guest addresses name."""
     domain = vmi.spec.domain
     memory = domain.guest_memory
@@ -134,14 +136,14 @@ def _cpu_model(cpu: Cpu, *, emulation: bool) -> tuple[Mapping[str, str], Optiona
     return {"mode": "custom", "match": "exact"}, element("model", text=cpu.model)
 
 
-def _devices(vmi: VirtualMachineInstance, devices: Sequence[PciHostdev], buses: Sequence[int], settings: DomainSettings) -> Element:
+def _devices(vmi: VirtualMachineInstance, devices: Sequence[Hostdev], buses: Sequence[int], settings: DomainSettings) -> Element:
     spec = vmi.spec
     no_hole = vmi.metadata.annotations.get(_NO_HOLE, "").lower() == "true"
     return element(
         "devices",
         {},
         *(hostdev_element(device) for device in devices),
-        element("controller", {"type": "usb", "index": 0, "model": "none"}),
+        element("controller", {"type": "usb", "index": 0, "model": "qemu-xhci" if any(one.kind == "usb" for one in devices) else "none"}),
         element("controller", {"type": "scsi", "index": 0, "model": VIRTIO_MODEL}) if needs_scsi(spec) else None,
         controller_element(Controller(0, "pcie-root", hole_kib=0 if no_hole else None)) if no_hole or buses else None,
         *(controller_element(Controller(bus, "pcie-root-port")) for bus in buses),

@@ -1,25 +1,24 @@
-"""PCI <hostdev> elements: from entries with their addresses to values, and from values to XML.
+"""<hostdev> elements: values and their XML, for every kind of device of the host.
 
-`mode='subsystem' type='pci' managed='no'` and a source address without `type`: what libvirt's schema takes (KubeVirt's
-own form, a typed source address without mode, does not pass it). Order and aliases are KubeVirt's.
+A PCI device is `mode='subsystem' type='pci' managed='no'` with a source address without `type`: what libvirt's schema
+takes (KubeVirt's own form, a typed source address without mode, does not pass it).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Dict, List, Mapping, Optional, Tuple
+from typing import TYPE_CHECKING, Dict, Optional
 
 from ..device.address import Address
-from ..vmi.devices import Display
-from .elements import element
-from .sources import Entry, Unit
+from .addresses import HostAddress, MdevAddress, UsbAddress
+from .elements import Value, element
 
 if TYPE_CHECKING:
     from lxml.etree import _Element as Element
 
-PREFIXES: Mapping[str, str] = {"gpus": "gpu-", "hostDevices": "hostdevice-"}
-"""List of the manifest -> what its devices' aliases begin with (KubeVirt's AliasPrefix of each)."""
+KINDS: Mapping[type, str] = {Address: "pci", MdevAddress: "mdev", UsbAddress: "usb"}
+"""Type of a host address -> the type of its <hostdev>."""
 
 
 @dataclass(frozen=True)
@@ -31,20 +30,26 @@ class GuestPlace:
 
 
 @dataclass(frozen=True)
-class PciHostdev:
-    """One PCI hostdev. alias: without libvirt's "ua-". guest: None lets libvirt choose.
+class Hostdev:
+    """One device of the host. alias: without libvirt's "ua-". guest: None lets libvirt choose.
 
-    iommufd and nodeset (ACPI nodes of device memory) need a libvirt that knows them.
+    model: of a mediated device alone. iommufd and nodeset (ACPI nodes of device memory) need a libvirt that knows them.
     """
 
     alias: str
-    source: Address
+    source: HostAddress
     guest: Optional[GuestPlace] = None
     boot_order: Optional[int] = None
     display: bool = False
     ramfb: bool = False
     iommufd: bool = False
     nodeset: str = ""
+    model: str = "vfio-pci"
+
+    @property
+    def kind(self) -> str:
+        """Return pci, mdev or usb."""
+        return KINDS[type(self.source)]
 
 
 def coordinates(address: Address) -> Dict[str, str]:
@@ -62,46 +67,33 @@ def guest_address(place: GuestPlace) -> Element:
     return element("address", {"type": "pci", **coordinates(place.address), "multifunction": "on" if place.multifunction else None})
 
 
-def hostdev_element(device: PciHostdev) -> Element:
+def _kind_attributes(device: Hostdev) -> Dict[str, Value]:
+    if device.kind == "pci":
+        return {"managed": "no"}
+    return {"model": device.model} if device.kind == "mdev" else {}
+
+
+def _source(address: HostAddress) -> Mapping[str, Value]:
+    if isinstance(address, Address):
+        return coordinates(address)
+    return {"uuid": address.uuid} if isinstance(address, MdevAddress) else {"bus": address.bus, "device": address.device}
+
+
+def hostdev_element(device: Hostdev) -> Element:
     """Return the <hostdev> of a value; driver next to source, as the schema wants it."""
     return element(
         "hostdev",
         {
             "mode": "subsystem",
-            "type": "pci",
-            "managed": "no",
+            "type": device.kind,
+            **_kind_attributes(device),
             "display": "on" if device.display else None,
             "ramfb": "on" if device.ramfb else None,
         },
-        element("source", {}, element("address", coordinates(device.source))),
+        element("source", {}, element("address", _source(device.source))),
         element("driver", {"iommufd": "yes"}) if device.iommufd else None,
         element("boot", {"order": device.boot_order}) if device.boot_order else None,
         guest_address(device.guest) if device.guest else None,
         element("alias", {"name": f"ua-{device.alias}"}),
         element("acpi", {"nodeset": device.nodeset}) if device.nodeset else None,
     )
-
-
-def _shows(display: Optional[Display]) -> Tuple[bool, bool]:
-    # a PCI device shows nothing unless it is told to, in so many words (KubeVirt hostdevice/hostdev.go)
-    enabled = bool(display and display.enabled)
-    return enabled, bool(enabled and display and display.ramfb and display.ramfb.enabled)
-
-
-def hostdevs(resolved: Sequence[Tuple[Entry, Unit]], buses: Iterable[int]) -> List[PciHostdev]:
-    """Return the hostdevs of resolved entries, in their order.
-
-    A unit with companions becomes one multifunction device: it takes the next of `buses`, the numbers of root ports that
-    are kept for such, the primary as function 0, the companions in their order behind it.
-    """
-    free = iter(buses)
-    made: List[PciHostdev] = []
-    for entry, unit in resolved:
-        alias = PREFIXES[entry.kind] + entry.device.name
-        display, ramfb = _shows(entry.device.display)
-        bus = next(free) if unit.companions else 0
-        guest = GuestPlace(Address(0, bus, 0, 0), multifunction=True) if unit.companions else None
-        made.append(PciHostdev(alias, unit.primary, guest, display=display, ramfb=ramfb))
-        for number, companion in enumerate(unit.companions, start=1):
-            made.append(PciHostdev(f"{alias}-f{number}", companion, GuestPlace(Address(0, bus, 0, number))))
-    return made

@@ -17,6 +17,7 @@ from lxml import etree
 
 SCHEMA = Path("/usr/share/libvirt/schemas/domain.rng")
 A, B = "0000:81:00.0", "0000:82:00.0"
+U, V = "53764d0e-85a0-42b4-af5c-2046b460b1dc", "54444d0e-85a0-42b4-af5c-2046b4bbb1aa"
 
 
 @pytest.fixture(name="schema", scope="module")
@@ -57,6 +58,8 @@ VALID = {
     "smallest": (manifest(), {}),
     "devices": (with_gpus("g", host_devices=("h",)), {VARIABLE: f"{A},{B}"}),
     "companions": (with_gpus("g", "h"), {VARIABLE: f"{A},{B}", COMPANIONS: f"{A}=0000:81:00.1+0000:81:00.2"}),
+    "mdev": (with_gpus("g", host_devices=("h",)), {f"MDEV_{VARIABLE}": f"{U},{V}"}),
+    "usb": (with_gpus(host_devices=("h",)), {VARIABLE.replace("PCI", "USB"): "1:2,1:3"}),
     "kernel": (manifest(firmware={"kernelBoot": KERNEL, "serial": "s"}), {}),
     "bios": (manifest(firmware={"bootloader": {"bios": {"useSerial": True}}}), {}),
     "efi": (manifest(firmware={"bootloader": {"efi": {}}}), {}),

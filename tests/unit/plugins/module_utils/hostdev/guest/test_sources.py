@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 from ansible_collections.vfio.passthrough.plugins.module_utils.hostdev.device.address import Address
 from ansible_collections.vfio.passthrough.plugins.module_utils.hostdev.device.faults import Refused
-from ansible_collections.vfio.passthrough.plugins.module_utils.hostdev.guest.sources import EnvironmentSource, Unit, entries_of, resolve
+from ansible_collections.vfio.passthrough.plugins.module_utils.hostdev.guest.environment import EnvironmentSource
+from ansible_collections.vfio.passthrough.plugins.module_utils.hostdev.guest.sources import Unit, entries_of, resolve
 from ansible_collections.vfio.passthrough.plugins.module_utils.hostdev.vmi.instance import VirtualMachineInstance
 from ansible_collections.vfio.passthrough.plugins.module_utils.hostdev.vmi.manifest import parse_manifest
 from ansible_collections.vfio.passthrough.tests.fakes.manifests import COMPANIONS, VARIABLE, with_gpus

@@ -50,11 +50,16 @@ class PluginOptions:
         """Return the file in which others read what is served."""
         return Path(self.run_folder) / "devices.json"
 
+    @property
+    def last_good(self) -> Path:
+        """Return the copy of the configuration that was last read without a fault."""
+        return Path(self.run_folder) / "last-good.json"
+
 
 def load_declaration(path: str) -> Declaration:
     """Return the declaration in a node's configuration file, {"devices": [...], "permitted_host_devices": {...}}.
 
-    Absent without the file, Refused with the position of what is wrong in it.
+    Absent without the file, Refused with the position of what is wrong in it; nothing else for any content.
     """
     try:
         given = json.loads(Path(path).read_text(encoding="utf-8"))
@@ -62,8 +67,12 @@ def load_declaration(path: str) -> Declaration:
         raise Absent(what=_WHAT, subject=path, cause="no such file", hint="site.yml writes it") from error
     except OSError as error:
         raise Fault(what=_WHAT, subject=path, cause=str(error.strerror)) from error
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise Refused(what=_WHAT, subject=path, cause=f"not JSON: {error}", hint="site.yml writes it") from error
     if not isinstance(given, dict) or set(given) - set(_KEYS):
         raise Refused(what=_WHAT, subject=path, cause=f"an object with the keys {' and '.join(_KEYS)} is needed", hint="site.yml writes it")
-    return parse_declaration(given.get("devices"), given.get("permitted_host_devices"), "devices", "permitted_host_devices")
+    try:
+        return parse_declaration(given.get("devices"), given.get("permitted_host_devices"), "devices", "permitted_host_devices")
+    except (ValueError, RecursionError) as error:
+        # a value that the parser did not expect must not end who reads it again while it serves
+        raise Refused(what=_WHAT, subject=path, cause=f"{type(error).__name__}: {error}", hint="site.yml writes it") from error

@@ -21,6 +21,7 @@ from ..root import Root, remove_file, write_file
 from . import answers
 from .allocation import Allocator, Ready
 from .checkpoint import FILE as STORE
+from .config import Configuration, Stamp, stamp_of
 from .grant import GrantServer, Place
 from .held import held_places
 from .iommufd import HandOver, open_iommu
@@ -33,7 +34,7 @@ from .plugin import Server, Shelf, require
 from .process import alone, signals
 from .reasons import Reasons
 from .registration import Registrar
-from .roster import changes, merge
+from .roster import changes, merge, retained
 from .state import state_text
 from .watch import DEVICE, MERGE_SECONDS, FolderWatch, Waker, watch_devices
 
@@ -57,9 +58,7 @@ class Service:
         require()
         self._root = root
         self._options = options
-        self._load = load
-        self._config = _stamp(options.config)
-        self._declaration = load(options.config)
+        self._config = Configuration(Path(options.config), options.last_good, load)
         self._shelves: dict[str, Shelf] = {}
         self._registrars: dict[str, Registrar] = {}
         self._offers: tuple[Offer, ...] = ()
@@ -73,23 +72,15 @@ class Service:
         self._handover = HandOver(root, opener)
         self._tally = Tally()
         self._past = Past(Path(options.plugin_folder))
-        self._held: tuple[Optional[tuple[int, int, int]], Optional[list[Place]]] = (None, None)
+        self._held: tuple[Optional[Stamp], Optional[list[Place]]] = (None, None)
         self._looking = threading.Lock()
         self.waker = Waker()
 
     def reload(self) -> None:
         """Take the configuration file as it is now; the former declaration stays when the file is wrong or gone."""
-        self._config = _stamp(self._options.config)
-        try:
-            declaration = self._load(self._options.config)
-            log.info("read %s again", self._options.config)
-        except Fault as fault:
-            log.error("%s; the former declaration stays", fault.text())  # noqa: TRY400
-        else:
-            if declaration != self._declaration:
-                # what an earlier declaration meant is not missing from this one, and everything is read anew
-                self._offers = tuple(replace(offer, proofs=()) for offer in self._offers if not offer.trouble)
-            self._declaration = declaration
+        before = self._config.declaration
+        self._config.read_again()
+        self._offers = retained(self._offers, before, self._config.declaration)
         self._reasons.ask(time.monotonic())
         self.waker.set()
 
@@ -135,7 +126,7 @@ class Service:
             if os.path.realpath(options.release) != release:
                 log.info("%s points to another release: ending, to be started from there", options.release)
                 break
-            if _stamp(options.config) != self._config:
+            if self._config.changed:
                 self.reload()
             due = self.refresh()
             if not told:
@@ -188,10 +179,10 @@ class Service:
 
     def _mine(self) -> Declaration:
         """Return the declaration without what KubeVirt's virt-handler serves on this node (design decision 15)."""
-        left = frozenset(entry.resource for entry in self._declaration.served if self._kubevirts(entry))
-        if self._served != (left, self._declaration):
-            self._served = (left, self._declaration)
-            self._own = Declaration(tuple(entry for entry in self._declaration.served if entry.resource not in left))
+        left = frozenset(entry.resource for entry in self._config.declaration.served if self._kubevirts(entry))
+        if self._served != (left, self._config.declaration):
+            self._served = (left, self._config.declaration)
+            self._own = Declaration(tuple(entry for entry in self._config.declaration.served if entry.resource not in left))
         return self._own
 
     def _kubevirts(self, entry: Entry) -> bool:
@@ -213,7 +204,7 @@ class Service:
     def _stored(self) -> Optional[list[Place]]:
         """Return the places that the kubelet's stored answers mount, whatever has become of the units."""
         folder = Path(self._options.plugin_folder)
-        stamp = _stamp(str(folder / STORE))
+        stamp = stamp_of(folder / STORE)
         if stamp != self._held[0]:
             self._held = (stamp, held_places(folder, self._options.grants))
         return self._held[1]
@@ -228,7 +219,7 @@ class Service:
 
     def _nodes(self) -> list[Path]:
         """Return the device nodes whose coming and going matters, of what is declared and of what is offered."""
-        declared = [entry.node.path for entry in self._declaration.served if entry.node]
+        declared = [entry.node.path for entry in self._config.declaration.served if entry.node]
         return [self._root.at(node) for node in dict.fromkeys([*declared, *(node for one in self._offers for node in one.required)])]
 
     def _compose(self) -> None:
@@ -273,7 +264,7 @@ class Service:
 
     def _left_to_kubevirt(self) -> list[Skipped]:
         detail, hint = "KubeVirt's virt-handler serves this resource on this node", "take the entry out of the declaration"
-        left = [entry for entry in self._declaration.served if self._kubevirts(entry)]
+        left = [entry for entry in self._config.declaration.served if self._kubevirts(entry)]
         return [Skipped(" or ".join(entry.wanted), entry.resource, SERVED_BY_KUBEVIRT, detail, hint) for entry in left]
 
     def _write_state(self) -> None:
@@ -282,15 +273,6 @@ class Service:
         if text != self._written:
             write_file(self._options.state, text)
             self._written = text
-
-
-def _stamp(path: str) -> Optional[tuple[int, int, int]]:
-    """Return what changes when a file is replaced or written, None when it is absent."""
-    try:
-        found = os.stat(path)
-    except OSError:
-        return None
-    return found.st_ino, found.st_mtime_ns, found.st_size
 
 
 def run(root: Root, options: PluginOptions) -> int:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, Optional, Union
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from operator import attrgetter
+from typing import Any, NamedTuple, Optional, Union
 
 from .address import Address
 from .declaration import ALL, Entry
@@ -13,7 +14,7 @@ from .pci import Function, Group
 HEALTHY, UNHEALTHY = "Healthy", "Unhealthy"
 NOT_BOUND, NOT_A_VFIO_DRIVER, VENDOR_DRIVER_PF = "not-bound", "not-a-vfio-driver", "vendor-driver-pf"
 NO_IOMMU_GROUP, GROUP_NOT_VIABLE, SHARES_GROUP = "no-iommu-group", "group-not-viable", "shares-group"
-SERVED_BY_KUBEVIRT = "served-by-kubevirt"
+SERVED_BY_KUBEVIRT, COMPANION_NOT_BOUND = "served-by-kubevirt", "companion-not-bound"
 
 
 @dataclass(frozen=True)
@@ -22,7 +23,8 @@ class Unit:
 
     primary: the lowest selected function, whose address is the unit's value. selected: further selected members.
     companions: the primary's companions, wherever they are grouped; with functions "all" they go to the guest too.
-    members: all of the group, in address order. blockers: those on a driver of the host; the unit is unhealthy while there are any.
+    members: all of the group, in address order. others: the further groups that attached companions are in. blockers: the
+    members of all its groups that are on a driver of the host; the unit is unhealthy while there are any.
     """
 
     resource: str
@@ -33,22 +35,47 @@ class Unit:
     blockers: tuple[Function, ...] = ()
     functions: str = "primary"
     members: tuple[Function, ...] = ()
+    others: tuple[Group, ...] = ()
 
     @property
     def endpoints(self) -> tuple[Function, ...]:
-        """Return the members that VFIO counts."""
-        return Group(self.group, self.members).endpoints
+        """Return the members of all its groups that VFIO counts."""
+        return tuple(one for group in (Group(self.group, self.members), *self.others) for one in group.endpoints)
+
+    @property
+    def troubles(self) -> tuple[tuple[str, str], ...]:
+        """Return (code, text) of each reason why the unit is unhealthy as far as the kernel's tables tell."""
+        if not self.blockers and not self.guest_companions:
+            return ()
+        own = [one for one in self.blockers if one.iommu_group == self.group]
+        told = {one.address for one in own}
+        found = [(GROUP_NOT_VIABLE, f"IOMMU group {self.group} is not viable: {_held(own)}")] if own else []
+        return (*found, *(trouble for one in self.guest_companions if one.address not in told for trouble in self._troubles_of(one)))
+
+    def _troubles_of(self, companion: Function) -> Iterator[tuple[str, str]]:
+        held = [one for one in self.blockers if one.iommu_group == companion.iommu_group != self.group]
+        name = f"companion {companion.address}"
+        if not companion.is_usable:
+            yield COMPANION_NOT_BOUND, f"{name} is {'on ' + companion.driver if companion.driver else 'not bound to a driver'}"
+        elif not companion.iommu_group:
+            yield COMPANION_NOT_BOUND, f"{name} has no IOMMU group"
+        elif held:
+            yield GROUP_NOT_VIABLE, f"{name} is in IOMMU group {companion.iommu_group}, which is not viable: {_held(held)}"
 
     @property
     def trouble(self) -> str:
         """Return why the unit is unhealthy as far as the kernel's tables tell; empty when it is not."""
-        held = ", ".join(f"{one.address} {one.driver}" for one in self.blockers)
-        return f"IOMMU group {self.group} is not viable: held by drivers of the host: {held}" if held else ""
+        return "; ".join(text for _code, text in self.troubles)
+
+    @property
+    def trouble_code(self) -> str:
+        """Return the first reason as one word; empty when there is none."""
+        return next((code for code, _text in self.troubles), "")
 
     @property
     def health(self) -> str:
         """Return "Healthy" or "Unhealthy" (device plugin API v1beta1), as far as the kernel's tables tell."""
-        return UNHEALTHY if self.blockers else HEALTHY
+        return UNHEALTHY if self.troubles else HEALTHY
 
     @property
     def numa_node(self) -> Optional[int]:
@@ -63,7 +90,21 @@ class Unit:
     @property
     def groups(self) -> tuple[str, ...]:
         """Return every group whose node the launcher needs: the unit's own first, then those of attached companions."""
+        if not self.guest_companions:
+            return (self.group,)
         return tuple(dict.fromkeys([self.group] + [c.iommu_group for c in self.guest_companions if c.iommu_group]))
+
+
+class Holder(NamedTuple):
+    """Who has an IOMMU group: the unit, by its own group's number, of a resource; position: of its entry, empty where unknown."""
+
+    unit: str
+    resource: str
+    position: str = ""
+
+    def __str__(self) -> str:
+        """Return "nvidia.com/X (devices[0])"."""
+        return f"{self.resource} ({self.position})" if self.position else self.resource
 
 
 @dataclass(frozen=True)
@@ -115,41 +156,69 @@ def skipped_dict(one: Skipped) -> dict[str, Any]:
 
 
 def decide(
-    matches: Sequence[tuple[Entry, Function]], groups: Mapping[str, Group], companions: Mapping[Address, Sequence[Function]]
+    matches: Sequence[tuple[Entry, Function]],
+    groups: Mapping[str, Group],
+    companions: Mapping[Address, Sequence[Function]],
+    held: Optional[Mapping[str, Holder]] = None,
 ) -> Inventory:
     """Return the inventory for functions that match entries.
 
     matches: (entry, function) in the order of the declaration, functions in address order. groups: by number, of every
-    matched function. companions: by the address of matched functions.
+    matched function and of companions that go to the guest. companions: by the address of matched functions. held: groups
+    that units outside of this decision, or of an earlier one, have already.
     """
+    chosen, skipped = _claims(matches)
+    units: list[Unit] = []
+    taken = dict(held or {})
+    for number, (entry, members) in chosen.items():
+        unit = _unit(number, entry, members, groups, companions)
+        other = next((group for group in unit.groups if group in taken and taken[group].unit != number), "")
+        if other:
+            # what goes along with a unit of its own resource is handed out, though it is no unit
+            along = _attached_by(units, taken[other]) if taken[other].resource == entry.resource else frozenset()
+            skipped.update({one.address: _shares(entry, one, other, taken[other]) for one in members if one.address not in along})
+            continue
+        for group in unit.groups:
+            taken[group] = Holder(number, entry.resource, entry.position)
+        units.append(unit)
+        if unit.troubles:
+            skipped[unit.primary.address] = _troubled(unit)
+    handed = {one.address for unit in units if not unit.troubles for one in (unit.primary, *unit.selected)}
+    return Inventory(tuple(units), tuple(skipped[address] for address in sorted(skipped) if address not in handed))
+
+
+def _claims(matches: Sequence[tuple[Entry, Function]]) -> tuple[dict[str, tuple[Entry, list[Function]]], dict[Address, Skipped]]:
+    """Return by group the first entry that claims it, with its functions there; and what is no unit by itself."""
     chosen: dict[str, tuple[Entry, list[Function]]] = {}
     skipped: dict[Address, Skipped] = {}
     for entry, function in matches:
         reason = unusable(function)
-        holder = chosen.setdefault(function.iommu_group, (entry, [])) if not reason else None
-        if holder is None or reason:
-            skipped.setdefault(function.address, Skipped(function.address, entry.resource, *(reason or ("", "", ""))))
-        elif holder[0].resource != entry.resource:
-            skipped.setdefault(function.address, _shares(entry, function, holder[0]))
-        elif function not in holder[1]:
-            holder[1].append(function)
-    units = [_unit(number, entry, members, groups, companions) for number, (entry, members) in chosen.items()]
-    for unit in units:
-        if unit.blockers:
-            skipped[unit.primary.address] = _not_viable(unit)
-    taken = {one.address for unit in units if not unit.blockers for one in (unit.primary, *unit.selected)}
-    rest = [skipped[address] for address in sorted(skipped) if address not in taken]
-    return Inventory(tuple(units), tuple(rest))
+        if reason:
+            skipped.setdefault(function.address, Skipped(function.address, entry.resource, *reason))
+            continue
+        first, members = chosen.setdefault(function.iommu_group, (entry, []))
+        if first.resource != entry.resource:
+            holder = Holder(function.iommu_group, first.resource, first.position)
+            skipped.setdefault(function.address, _shares(entry, function, function.iommu_group, holder))
+        elif function not in members:
+            members.append(function)
+    return chosen, skipped
+
+
+def _attached_by(units: Sequence[Unit], holder: Holder) -> frozenset[Address]:
+    return frozenset(one.address for unit in units if unit.group == holder.unit for one in unit.guest_companions)
 
 
 def _unit(
     number: str, entry: Entry, members: list[Function], groups: Mapping[str, Group], companions: Mapping[Address, Sequence[Function]]
 ) -> Unit:
-    primary, *others = sorted(members, key=lambda one: one.address)
-    group = groups.get(number, Group(number, tuple(members)))
-    blockers = tuple(member for member in group.endpoints if member.blocks_group)
+    primary, *selected = sorted(members, key=attrgetter("address"))
+    own = groups.get(number, Group(number, tuple(members)))
     attached = tuple(companions.get(primary.address, ()))
-    return Unit(entry.resource, number, primary, tuple(others), attached, blockers, entry.functions, group.members)
+    unit = Unit(entry.resource, number, primary, tuple(selected), attached, (), entry.functions, own.members)
+    others = tuple(groups[group] for group in unit.groups[1:] if group in groups)
+    blockers = tuple(member for group in (own, *others) for member in group.endpoints if member.blocks_group)
+    return replace(unit, others=others, blockers=blockers) if others or blockers else unit
 
 
 def unusable(function: Function) -> Optional[tuple[str, str, str]]:
@@ -174,11 +243,16 @@ def unusable(function: Function) -> Optional[tuple[str, str, str]]:
     return None
 
 
-def _shares(entry: Entry, function: Function, other: Entry) -> Skipped:
-    detail = f"its IOMMU group {function.iommu_group} already serves {other.resource} ({other.position})"
+def _held(blockers: Sequence[Function]) -> str:
+    return f"held by drivers of the host: {', '.join(f'{one.address} {one.driver}' for one in blockers)}"
+
+
+def _shares(entry: Entry, function: Function, group: str, holder: Holder) -> Skipped:
+    whose = "its" if group == function.iommu_group else "its companion's"
+    detail = f"{whose} IOMMU group {group} already serves {holder}"
     return Skipped(function.address, entry.resource, SHARES_GROUP, detail, "a group goes to one guest as a whole; drop one of the entries")
 
 
-def _not_viable(unit: Unit) -> Skipped:
+def _troubled(unit: Unit) -> Skipped:
     hint = "run site.yml: companions move with the selected function"
-    return Skipped(unit.primary.address, unit.resource, GROUP_NOT_VIABLE, unit.trouble, hint)
+    return Skipped(unit.primary.address, unit.resource, unit.trouble_code, unit.trouble, hint)

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
+from operator import attrgetter
+from typing import Optional
 
 from ..device.address import Address
 from ..device.declaration import ALL, Declaration, Entry
 from ..device.faults import Fault
-from ..device.inventory import Inventory, decide
+from ..device.inventory import Holder, Inventory, decide
 from ..device.pci import Function, Group
 from ..device.selector import Facts
 from ..root import Root
@@ -76,15 +78,27 @@ def _recorded(root: Root) -> Recorded:
         return {}
 
 
-def read_inventory(root: Root, declaration: Declaration, facts: Facts | None = None) -> Inventory:
-    """Return which units the machine can hand out for a declaration, and why the other declared functions are none."""
+def read_inventory(
+    root: Root, declaration: Declaration, facts: Facts | None = None, held: Optional[Mapping[str, Holder]] = None
+) -> Inventory:
+    """Return which units the machine can hand out for a declaration, and why the other declared functions are none.
+
+    held: groups that units have from before.
+    """
     machine = Machine(root)
     matches = machine.matching(declaration, facts or node_facts(root))
     functions = [function for _entry, function in matches]
-    return decide(matches, machine.groups(functions), {one.address: machine.companions(one) for one in functions})
+    companions = {one.address: machine.companions(one) for one in functions}
+    return decide(matches, machine.groups([*functions, *_attached(matches, companions)]), companions, held)
 
 
-def read_units(root: Root, declaration: Declaration, bound: Mapping[str, str], facts: Facts | None = None) -> Inventory:
+def read_units(
+    root: Root,
+    declaration: Declaration,
+    bound: Mapping[str, str],
+    facts: Facts | None = None,
+    held: Optional[Mapping[str, Holder]] = None,
+) -> Inventory:
     """Return what read_inventory does of bound functions, without a look at any other.
 
     bound: driver by address. Companions are there for entries with functions "all" alone, since no one else hands them out.
@@ -92,17 +106,22 @@ def read_units(root: Root, declaration: Declaration, bound: Mapping[str, str], f
     """
     known = facts or node_facts(root)
     functions = {name: one for name, driver in bound.items() if (one := read_bound(root, name, driver))}
-    ordered = sorted(functions.values(), key=lambda one: one.address)
+    ordered = sorted(functions.values(), key=attrgetter("address"))
     matches = [
         (entry, function)
         for entry in declaration.served
         for function in ordered
         if any(selector.matches(function, known) for selector in entry.selectors)
     ]
-    groups = {number: read_group_of(root, number, functions) for number in {one.iommu_group for _entry, one in matches} - {""}}
     whole = [function for entry, function in matches if entry.functions == ALL]
     companions = {target.address: [one for one in read_slot(root, target.address) if one.is_companion_of(target)] for target in whole}
-    return decide(matches, groups, companions)
+    numbers = {one.iommu_group for _entry, one in matches} | {one.iommu_group for one in _attached(matches, companions)}
+    groups = {number: read_group_of(root, number, functions) for number in numbers - {""}}
+    return decide(matches, groups, companions, held)
+
+
+def _attached(matches: Sequence[tuple[Entry, Function]], companions: Mapping[Address, Sequence[Function]]) -> list[Function]:
+    return [one for entry, function in matches if entry.functions == ALL for one in companions.get(function.address, ())]
 
 
 def find(root: Root, declaration: Declaration, facts: Facts | None = None) -> list[tuple[Entry, Function]]:

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from ..device.address import Address
 from ..device.declaration import PCI, Declaration
 from ..device.faults import Absent
-from ..device.inventory import GROUP_NOT_VIABLE, Skipped, Unit, unusable
+from ..device.inventory import Holder, Skipped, Unit, unusable
 from ..device.nodes import IOMMU
 from ..device.offer import NAMES, Found, Offer, Proof
+from ..device.pci import Group
 from ..root import Root
 from .inventory import read_inventory, read_units
 from .pci import DEVICES, GROUPS, read_function
@@ -30,15 +31,20 @@ def find(root: Root, declaration: Declaration, former: Sequence[Offer] = ()) -> 
     """
     bound = dict(bound_functions(root))
     kept = [offer for offer in former if offer.name in bound and not offer.trouble and _holds(root, offer)]
-    known = {name for offer in kept for name in offer.members}
+    known = {name for offer in kept for name in (*offer.members, *offer.companions)}
     rest = {name: driver for name, driver in bound.items() if name not in known}
-    made = [offer_of(root, unit) for unit in read_units(root, declaration.of(PCI), rest).units] if rest else []
+    made = [offer_of(root, unit) for unit in read_units(root, declaration.of(PCI), rest, held=_held(kept)).units] if rest else []
     return Found((*kept, *made))
 
 
-def skipped(root: Root, declaration: Declaration) -> tuple[Skipped, ...]:
-    """Return the declared functions that are no healthy unit, each with its reason."""
-    return read_inventory(root, declaration.of(PCI)).skipped
+def skipped(root: Root, declaration: Declaration, former: Sequence[Offer] = ()) -> tuple[Skipped, ...]:
+    """Return the declared functions that are no healthy unit, each with its reason; former: what is offered."""
+    return read_inventory(root, declaration.of(PCI), held=_held([offer for offer in former if not offer.trouble])).skipped
+
+
+def _held(offers: Sequence[Offer]) -> Mapping[str, Holder]:
+    """Return who has the groups of the units that are offered already, companions' groups included."""
+    return {node.rpartition("/")[2]: Holder(offer.id, offer.resource) for offer in offers for node in offer.required}
 
 
 def gone(root: Root, offer: Offer) -> str:
@@ -75,7 +81,7 @@ def offer_of(root: Root, unit: Unit) -> Offer:
         upstream=read_upstream(root, unit.primary.address),
         members=tuple(str(one.address) for one in unit.members),
         trouble=unit.trouble,
-        trouble_code=GROUP_NOT_VIABLE if unit.trouble else "",
+        trouble_code=unit.trouble_code,
         proofs=tuple(_proofs(unit)),
     )
 
@@ -92,7 +98,7 @@ def _present(root: Root, groups: Sequence[str], cdevs: Sequence[str]) -> tuple[s
 
 
 def _proofs(unit: Unit) -> Iterator[Proof]:
-    """Yield what must not have changed when the unit is handed out: its group, and the driver of every member that counts."""
+    """Yield what must not have changed when the unit is handed out: its groups, and the driver of every member that counts."""
     handed = (unit.primary, *unit.guest_companions)
     for function in handed:
         place = f"{DEVICES}/{function.address}"
@@ -100,4 +106,5 @@ def _proofs(unit: Unit) -> Iterator[Proof]:
         yield Proof(place + "/vfio-dev", " ".join(function.vfio_nodes or ()), NAMES)
     for function in {one.address: one for one in (*unit.endpoints, *handed)}.values():
         yield Proof(f"{DEVICES}/{function.address}/driver", function.driver)
-    yield Proof(f"{GROUPS}/{unit.group}/devices", " ".join(sorted(str(one.address) for one in unit.members)), NAMES)
+    for group in (Group(unit.group, unit.members), *unit.others):
+        yield Proof(f"{GROUPS}/{group.number}/devices", " ".join(sorted(str(one.address) for one in group.members)), NAMES)

@@ -11,11 +11,11 @@ from ..device.declaration import PCI, Declaration
 from ..device.faults import Absent
 from ..device.inventory import Holder, Skipped, Unit, unusable
 from ..device.nodes import IOMMU
-from ..device.offer import NAMES, Found, Offer, Proof
+from ..device.offer import LINE, NAMES, Found, Offer, Proof
 from ..device.pci import Group
 from ..root import Root
 from .inventory import read_inventory, read_units
-from .pci import DEVICES, GROUPS, read_function
+from .pci import DEVICES, GROUPS, VGPU, read_function
 from .proofs import disproved
 from .vfio import bound_functions, read_upstream
 
@@ -58,6 +58,8 @@ def gone(root: Root, offer: Offer) -> str:
         return f"{offer.name}: {reason[1]}"
     if function.iommu_group != offer.id:
         return f"{offer.name} is in IOMMU group {function.iommu_group} now"
+    if function.holds_vgpu:
+        return f"{offer.name} has the vGPU profile {function.vgpu_type} now"
     return f"IOMMU group {offer.id} serves another resource now"
 
 
@@ -104,6 +106,8 @@ def _proofs(unit: Unit) -> Iterator[Proof]:
         place = f"{DEVICES}/{function.address}"
         yield Proof(place + "/iommu_group", function.iommu_group)
         yield Proof(place + "/vfio-dev", " ".join(function.vfio_nodes or ()), NAMES)
+        if function.holds_vgpu:
+            yield Proof(place + VGPU, function.vgpu_type, LINE)
     for function in {one.address: one for one in (*unit.endpoints, *handed)}.values():
         yield Proof(f"{DEVICES}/{function.address}/driver", function.driver)
     for group in (Group(unit.group, unit.members), *unit.others):

@@ -19,6 +19,8 @@ from ..root import Root, entries, key_values, number_of, read_link_name, read_te
 
 DEVICES = "/sys/bus/pci/devices"
 GROUPS = "/sys/kernel/iommu_groups"
+# below an NVIDIA virtual function's folder, the number of its vGPU profile
+VGPU = "/nvidia/current_vgpu_type"
 
 
 def scan(root: Root) -> Iterator[tuple[str, str, str]]:
@@ -97,7 +99,7 @@ def read_function(root: Root, address: Address) -> Function:
         physfn=_physfn(link("physfn")),
         sriov_total=read_total(folder) if "sriov_totalvfs" in present else None,
         sriov_active=number_of(text("sriov_numvfs")) or 0,
-        vgpu_type=(read_text(f"{folder}/nvidia/current_vgpu_type") or "") if "nvidia" in present else "",
+        vgpu_type=(read_text(folder + VGPU) or "") if "nvidia" in present else "",
         reset_methods=tuple((text("reset_method") or "").split()),
         vfio_nodes=tuple(entries(Path(folder, "vfio-dev"))) if "vfio-dev" in present else None,
     )

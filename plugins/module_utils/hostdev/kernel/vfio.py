@@ -13,7 +13,7 @@ from typing import Optional
 from ..device.address import Address
 from ..device.pci import Function, Group
 from ..root import Root, number_of, read_text
-from .pci import DEVICES, GROUPS, group_of, read_total, upstream_of
+from .pci import DEVICES, GROUPS, VGPU, group_of, read_total, upstream_of
 
 DRIVERS = "/sys/bus/pci/drivers"
 _CLASS = "/sys/class/vfio-dev"
@@ -64,7 +64,7 @@ def read_bound(root: Root, name: str, driver: str) -> Optional[Function]:
         modalias=words.get("MODALIAS", ""),
         physfn=Address.find(_link(folder + "/physfn")),
         sriov_total=read_total(folder) if vendor_driver else None,
-        vgpu_type=(read_text(folder + "/nvidia/current_vgpu_type") or "") if vendor_driver else "",
+        vgpu_type=(read_text(folder + VGPU) or "") if vendor_driver else "",
         vfio_nodes=_listed(folder + "/vfio-dev"),
     )
 

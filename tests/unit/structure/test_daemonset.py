@@ -91,5 +91,5 @@ def test_the_role_takes_away_all_that_the_plugin_keeps() -> None:
 
 
 def test_the_probe_waits_for_the_state_file() -> None:
-    assert container()["startupProbe"]["exec"]["command"] == ["test", "-e", str(PluginOptions().state)]
+    assert container()["startupProbe"]["exec"]["command"] == ["test", str(PluginOptions().state), "-nt", container()["terminationMessagePath"]]
     assert "livenessProbe" not in container()

@@ -5,14 +5,17 @@ from __future__ import annotations
 import fcntl
 import os
 import signal
+import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, Callable
 
 from ..device.faults import Busy, Fault
 
 _WHAT = "start the service"
+# who asks whether a service runs holds the lock for a moment
+_TRIES, _TRY_SECONDS = 10, 0.05
 
 
 @contextmanager
@@ -29,16 +32,30 @@ def alone(lock: Path) -> Iterator[None]:
         raise Fault(what=_WHAT, subject=str(lock), cause=str(error.strerror), hint="run it as root") from error
     try:
         try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            _lock(handle)
         except OSError as error:
             holder = os.read(handle, 32).decode("ascii", "replace").strip() or "unknown"
             cause = f"another instance runs (process {holder})"
             raise Busy(what=_WHAT, subject=str(lock), cause=cause, hint="stop it first: systemctl stop, or kill") from error
-        os.ftruncate(handle, 0)
-        os.pwrite(handle, f"{os.getpid()}\n".encode(), 0)
+        # the number is for the message above alone, and a full disk no reason to serve nothing
+        with suppress(OSError):
+            os.ftruncate(handle, 0)
+            os.pwrite(handle, f"{os.getpid()}\n".encode(), 0)
         yield
     finally:
         os.close(handle)
+
+
+def _lock(handle: int) -> None:
+    for left in reversed(range(_TRIES)):
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            if not left:
+                raise
+            time.sleep(_TRY_SECONDS)
+        else:
+            return
 
 
 @contextmanager

@@ -17,7 +17,7 @@ from ..device.faults import Fault
 from ..device.handover import handover_folder, handover_path
 from ..device.inventory import SERVED_BY_KUBEVIRT, Skipped
 from ..device.offer import NO_GRANT, Offer
-from ..root import Root, remove_file, write_file
+from ..root import Root
 from . import answers
 from .allocation import Allocator, Ready
 from .checkpoint import FILE as STORE
@@ -35,7 +35,7 @@ from .process import alone, signals
 from .reasons import Reasons
 from .registration import Registrar
 from .roster import changes, merge, retained
-from .state import state_text
+from .state import StateFile, state_text
 from .watch import DEVICE, MERGE_SECONDS, FolderWatch, Waker, watch_devices
 
 log = logging.getLogger(__name__)
@@ -66,7 +66,7 @@ class Service:
         self._own = Declaration()
         self._reasons = Reasons(self._find_skipped)
         self._changed = False
-        self._written = ""
+        self._state = StateFile(options.state)
         self._said = ""
         self._grants = GrantServer(root)
         self._handover = HandOver(root, opener)
@@ -145,7 +145,7 @@ class Service:
         self._registrars.clear()
         self._grants.stop()
         self._handover.stop()
-        remove_file(self._options.state)
+        self._state.remove()
 
     def serve_metrics(self) -> Callable[[], None]:
         """Serve what is counted on the address of the options; return what ends that."""
@@ -269,10 +269,7 @@ class Service:
 
     def _write_state(self) -> None:
         served = [{"resource": one.resource, "socket": one.socket, "registered": one.registered} for one in self._registrars.values()]
-        text = state_text(self._offers, self._reasons.skipped, served, self._options.grants, self._past)
-        if text != self._written:
-            write_file(self._options.state, text)
-            self._written = text
+        self._state.put(state_text(self._offers, self._reasons.skipped, served, self._options.grants, self._past))
 
 
 def run(root: Root, options: PluginOptions) -> int:
@@ -281,6 +278,8 @@ def run(root: Root, options: PluginOptions) -> int:
     Faults of the configuration, and Busy for a second instance, are raised before anything is served.
     """
     with alone(options.lock):
+        # what an earlier service left is not what this one serves, which may even be unable to start
+        StateFile(options.state).remove()
         service = Service(root, options)
         end_metrics = service.serve_metrics() if options.metrics else None
         with signals(service.reload, service.waker.set) as stopping:

@@ -3,15 +3,22 @@
 from __future__ import annotations
 
 import json
+import logging
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
+from ..device.faults import Fault
 from ..device.inventory import Skipped, skipped_dict
 from ..device.offer import Offer
+from ..root import remove_file, write_file
 from .answers import folder_of
 from .kinds import KINDS
 from .past import Past
 from .roster import Key, key_of
+
+log = logging.getLogger(__name__)
 
 VERSION = 1
 
@@ -59,3 +66,34 @@ def state_text(offers: Sequence[Offer], skipped: Sequence[Skipped], served: Sequ
         "renumbered": [one.as_dict() for one in past.renumbered],
     }
     return json.dumps(state, indent=1) + "\n"
+
+
+class StateFile:
+    """The file on the disk. It serves others alone: that it cannot be written is told once, and tried again at every look."""
+
+    def __init__(self, path: Path) -> None:
+        """Write nothing yet."""
+        self._path = path
+        self._written = ""
+        self._said = ""
+
+    def put(self, text: str) -> None:
+        """Have the file hold the text."""
+        if text == self._written:
+            return
+        try:
+            write_file(self._path, text)
+        except (Fault, OSError) as error:
+            if str(error) != self._said:
+                log.warning("%s; what is served goes on, and others read an old state", error)
+            self._said = str(error)
+            return
+        if self._said:
+            log.info("%s is written again", self._path)
+        self._written, self._said = text, ""
+
+    def remove(self) -> None:
+        """Remove the file, as far as that can be done."""
+        self._written = ""
+        with suppress(OSError):
+            remove_file(self._path)

@@ -9,7 +9,8 @@ import yaml
 from ansible_collections.vfio.passthrough.plugins.doc_fragments.declaration import ModuleDocFragment
 from ansible_collections.vfio.passthrough.plugins.module_utils.glue.holders import PROGRAM
 from ansible_collections.vfio.passthrough.plugins.module_utils.hostdev.device.faults import Busy
-from ansible_collections.vfio.passthrough.plugins.module_utils.hostdev.explain.state import PLUGIN_STATE
+from ansible_collections.vfio.passthrough.plugins.module_utils.hostdev.explain.state import PLUGIN_LOCK, PLUGIN_STATE
+from ansible_collections.vfio.passthrough.plugins.module_utils.hostdev.kube.process import alone
 from ansible_collections.vfio.passthrough.plugins.modules import pci_binding, pci_info
 from ansible_collections.vfio.passthrough.tests.fakes.kernel import GPUS, FakeKernel, demo_host
 
@@ -102,7 +103,10 @@ def test_info_tells_what_the_plugin_serves_and_who_holds_it(tmp_path: Path) -> N
     unit = {"kind": "usb", "resource": "a.com/key", "id": "1-1", "name": "1-1", "health": "Healthy", "reason": ""}
     kernel.host.write(PLUGIN_STATE, json.dumps({"units": [unit], "skipped": [{"address": "1-2", "reason": "incomplete-bundle"}]}))
     kernel.answers[PROGRAM] = json.dumps({"holders": [{"resource": "a.com/key", "id": "1-1", "namespace": "default", "pod": "vm-a"}]})
-    told = pci_info.work(Module(pci_info.SPEC), kernel.root)["plugin"]
+    # of a service that was killed
+    assert not pci_info.work(Module(pci_info.SPEC), kernel.root)["plugin"]["running"]
+    with alone(kernel.root.at(PLUGIN_LOCK)):
+        told = pci_info.work(Module(pci_info.SPEC), kernel.root)["plugin"]
     assert (told["running"], told["skipped"][0]["reason"]) == (True, "incomplete-bundle")
     assert told["units"][0]["holders"] == [{"namespace": "default", "pod": "vm-a", "container": ""}]
 

@@ -13,6 +13,8 @@ from ansible_collections.vfio.passthrough.plugins.module_utils.glue.holders impo
 from ansible_collections.vfio.passthrough.plugins.module_utils.hostdev import cli
 from ansible_collections.vfio.passthrough.plugins.module_utils.hostdev.device.faults import Absent, Timeout
 from ansible_collections.vfio.passthrough.plugins.module_utils.hostdev.device.holding import Holding
+from ansible_collections.vfio.passthrough.plugins.module_utils.hostdev.explain.state import PLUGIN_LOCK
+from ansible_collections.vfio.passthrough.plugins.module_utils.hostdev.kube.process import alone
 from ansible_collections.vfio.passthrough.plugins.module_utils.hostdev.root import Done, Root
 from ansible_collections.vfio.passthrough.tests.fakes.host import FakeHost
 from ansible_collections.vfio.passthrough.tests.fakes.podresources import PLUGINS, FakePodResources, answer, entry, store
@@ -92,8 +94,8 @@ def test_the_plugins_state_is_told_with_holders(root: Root) -> None:
     units = [{"resource": GPU, "id": "16"}, {"resource": GPU, "id": "17"}, {"resource": GPU, "id": "kvm0", "count": 9}]
     root.at("/run/vfio-passthrough").mkdir()
     root.at("/run/vfio-passthrough/devices.json").write_text(json.dumps({"units": units, "skipped": [{"reason": "x"}]}), encoding="utf-8")
-    told = plugin_told(root)
+    with alone(root.at(PLUGIN_LOCK)):
+        told, unasked = plugin_told(root), plugin_told(root, "/other")
     pod = [{"namespace": "default", "pod": "vm-a", "container": "compute"}]
     assert (told["running"], [one["holders"] for one in told["units"]], told["skipped"]) == (True, [pod, [], pod], [{"reason": "x"}])
-    told = plugin_told(root, "/other")
-    assert (told["units"][0]["holders"], "no such socket" in told["holders_fault"]) == (None, True)
+    assert (unasked["units"][0]["holders"], "no such socket" in unasked["holders_fault"]) == (None, True)

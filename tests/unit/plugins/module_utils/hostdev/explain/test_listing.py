@@ -12,9 +12,10 @@ from ansible_collections.vfio.passthrough.plugins.module_utils.hostdev.device.de
 from ansible_collections.vfio.passthrough.plugins.module_utils.hostdev.device.offer import Offer
 from ansible_collections.vfio.passthrough.plugins.module_utils.hostdev.explain.facts import Where
 from ansible_collections.vfio.passthrough.plugins.module_utils.hostdev.explain.listing import read_listing, table
-from ansible_collections.vfio.passthrough.plugins.module_utils.hostdev.explain.state import PLUGIN_STATE
+from ansible_collections.vfio.passthrough.plugins.module_utils.hostdev.explain.state import PLUGIN_LOCK, PLUGIN_STATE
 from ansible_collections.vfio.passthrough.plugins.module_utils.hostdev.kube.kinds import find, find_skipped
 from ansible_collections.vfio.passthrough.plugins.module_utils.hostdev.kube.past import Past
+from ansible_collections.vfio.passthrough.plugins.module_utils.hostdev.kube.process import alone
 from ansible_collections.vfio.passthrough.plugins.module_utils.hostdev.kube.roster import merge
 from ansible_collections.vfio.passthrough.plugins.module_utils.hostdev.kube.state import state_text
 from ansible_collections.vfio.passthrough.tests.fakes.host import FakeHost
@@ -32,7 +33,7 @@ DECLARATION = parse_declaration(ENTRIES)
 
 
 @pytest.fixture(name="host")
-def _host(tmp_path_factory: pytest.TempPathFactory) -> FakeHost:
+def _host(tmp_path_factory: pytest.TempPathFactory) -> Iterator[FakeHost]:
     host = FakeHost(tmp_path_factory.mktemp("l"))
     host.function("0000:01:00.0", driver="vfio-pci", group="16", files={"numa_node": "0\n"})
     host.function("0000:01:00.1", "10de:22ba", "040300", driver="vfio-pci", group="16")
@@ -43,7 +44,9 @@ def _host(tmp_path_factory: pytest.TempPathFactory) -> FakeHost:
     host.char("/dev/kvm")
     for group in ("16", "30"):
         host.node(group)
-    return host
+    # as a service that runs: where one left a state file, it is believed
+    with alone(host.root.at(PLUGIN_LOCK)):
+        yield host
 
 
 @pytest.fixture(name="kubelet")

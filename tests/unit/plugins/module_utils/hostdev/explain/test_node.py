@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,7 @@ from ansible_collections.vfio.passthrough.plugins.module_utils.hostdev.device.ho
 from ansible_collections.vfio.passthrough.plugins.module_utils.hostdev.explain.chain import Chain, Link, report
 from ansible_collections.vfio.passthrough.plugins.module_utils.hostdev.explain.facts import NodeFacts, Where, read_facts
 from ansible_collections.vfio.passthrough.plugins.module_utils.hostdev.explain.node import chains
-from ansible_collections.vfio.passthrough.plugins.module_utils.hostdev.explain.state import LISTS, PLUGIN_STATE
+from ansible_collections.vfio.passthrough.plugins.module_utils.hostdev.explain.state import LISTS, PLUGIN_LOCK, PLUGIN_STATE
 from ansible_collections.vfio.passthrough.plugins.module_utils.hostdev.kernel.boot_files import RULES
 from ansible_collections.vfio.passthrough.plugins.module_utils.hostdev.kernel.bootargs import ensure
 from ansible_collections.vfio.passthrough.plugins.module_utils.hostdev.kernel.bootloader import loader_of
@@ -21,6 +22,7 @@ from ansible_collections.vfio.passthrough.plugins.module_utils.hostdev.kernel.bo
 from ansible_collections.vfio.passthrough.plugins.module_utils.hostdev.kernel.iommu import Verdict, read_state
 from ansible_collections.vfio.passthrough.plugins.module_utils.hostdev.kernel.safety import HUNG
 from ansible_collections.vfio.passthrough.plugins.module_utils.hostdev.kube.ledger import Ledger
+from ansible_collections.vfio.passthrough.plugins.module_utils.hostdev.kube.process import alone
 from ansible_collections.vfio.passthrough.plugins.module_utils.hostdev.root import Done, Root
 from ansible_collections.vfio.passthrough.tests.fakes.grub import Machine
 from ansible_collections.vfio.passthrough.tests.fakes.host import FakeHost
@@ -34,12 +36,14 @@ LEDGER = Ledger({GPU: frozenset({"16"})})
 
 
 @pytest.fixture
-def host(tmp_path: Path) -> FakeHost:
+def host(tmp_path: Path) -> Iterator[FakeHost]:
     made = FakeHost(tmp_path)
     made.function("0000:01:00.0", driver="vfio-pci", group="16")
     made.function("0000:01:00.1", "10de:22ba", "040300", driver="vfio-pci", group="16")
     made.node("16")
-    return made
+    # as a service that runs: where one left a state file, it is believed
+    with alone(made.root.at(PLUGIN_LOCK)):
+        yield made
 
 
 def facts(host: FakeHost, declaration: Declaration = DECLARATION, **more: Any) -> NodeFacts:

@@ -16,9 +16,10 @@ from ansible_collections.vfio.passthrough.plugins.module_utils.hostdev.explain.c
 from ansible_collections.vfio.passthrough.plugins.module_utils.hostdev.explain.facts import Where, read_facts
 from ansible_collections.vfio.passthrough.plugins.module_utils.hostdev.explain.listing import read_listing
 from ansible_collections.vfio.passthrough.plugins.module_utils.hostdev.explain.node import chains
-from ansible_collections.vfio.passthrough.plugins.module_utils.hostdev.explain.state import LISTS
+from ansible_collections.vfio.passthrough.plugins.module_utils.hostdev.explain.state import LISTS, PLUGIN_LOCK, PLUGIN_STATE
 from ansible_collections.vfio.passthrough.plugins.module_utils.hostdev.kernel.iommu import Verdict
 from ansible_collections.vfio.passthrough.plugins.module_utils.hostdev.kube.ledger import Ledger
+from ansible_collections.vfio.passthrough.plugins.module_utils.hostdev.kube.process import alone
 from ansible_collections.vfio.passthrough.tests.fakes.host import FakeHost
 from ansible_collections.vfio.passthrough.tests.fakes.podresources import FakePodResources
 
@@ -28,8 +29,11 @@ Entries = list[dict[str, Any]]
 
 
 @pytest.fixture(name="host")
-def _host(tmp_path: Path) -> FakeHost:
-    return FakeHost(tmp_path)
+def _host(tmp_path: Path) -> Iterator[FakeHost]:
+    host = FakeHost(tmp_path)
+    # as a service that runs: where one left a state file, it is believed
+    with alone(host.root.at(PLUGIN_LOCK)):
+        yield host
 
 
 def pci(**select: Any) -> Entries:
@@ -292,7 +296,7 @@ def test_usb_device_that_was_unplugged_is_known_by_the_plugin_alone(host: FakeHo
     lost |= {"reason": "unplugged: no USB device is at port 1-1", "code": "gone", "since": "2026-11-30T14:03:10Z"}
     broken = link(host, usb(vendor="0529", product="0001"), plugin=plugin(lost), seen=())
     assert broken.evidence.startswith("hostdev_devices[0]: no USB device")
-    host.write("/run/vfio-passthrough/devices.json", json.dumps(plugin(lost)))
+    host.write(PLUGIN_STATE, json.dumps(plugin(lost)))
     broken = link(host, usb(vendor="0529", product="0001"))
     assert broken.evidence == "unplugged: no USB device is at port 1-1 since 2026-11-30T14:03:10Z"
     assert "plug it in again at the same port" in broken.hint
@@ -328,7 +332,7 @@ def test_generic_node_that_kubevirt_serves_is_left_to_it(host: FakeHost) -> None
     }
     broken = link(host, entries, plugin=plugin(skipped=[left]))
     assert (broken.place, broken.evidence, broken.hint) == ("Kubernetes", detail, "drop it")
-    host.write("/run/vfio-passthrough/devices.json", json.dumps(plugin(skipped=[left])))
+    host.write(PLUGIN_STATE, json.dumps(plugin(skipped=[left])))
     assert row(host, entries) == ("served-by-kubevirt", f"{detail} -> drop it")
 
 

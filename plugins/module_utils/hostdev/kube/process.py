@@ -47,15 +47,11 @@ def alone(lock: Path) -> Iterator[None]:
 
 
 def _lock(handle: int) -> None:
-    for left in reversed(range(_TRIES)):
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            if not left:
-                raise
-            time.sleep(_TRY_SECONDS)
-        else:
-            return
+    for _try in range(_TRIES - 1):
+        with suppress(BlockingIOError):
+            return fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        time.sleep(_TRY_SECONDS)
+    return fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
 
 
 @contextmanager

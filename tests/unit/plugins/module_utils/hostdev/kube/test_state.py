@@ -6,16 +6,17 @@ import fcntl
 import os
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
 from ansible_collections.vfio.passthrough.plugins.module_utils.hostdev.device.faults import Fault, Refused
 from ansible_collections.vfio.passthrough.plugins.module_utils.hostdev.explain.state import PLUGIN_LOCK, PLUGIN_STATE, read_state
-from ansible_collections.vfio.passthrough.plugins.module_utils.hostdev.kube import process
 from ansible_collections.vfio.passthrough.plugins.module_utils.hostdev.kube import state as module
 from ansible_collections.vfio.passthrough.plugins.module_utils.hostdev.kube.process import alone
 from ansible_collections.vfio.passthrough.plugins.module_utils.hostdev.kube.service import Service, run
 from ansible_collections.vfio.passthrough.plugins.module_utils.hostdev.kube.state import StateFile
+from ansible_collections.vfio.passthrough.plugins.module_utils.hostdev.root import write_file
 from ansible_collections.vfio.passthrough.tests.fakes.host import FakeHost
 from ansible_collections.vfio.passthrough.tests.fakes.plugin import PluginBench
 
@@ -57,7 +58,7 @@ def test_who_asks_whether_a_service_runs_keeps_none_from_starting(tmp_path: Path
     asking = os.open(lock, os.O_RDONLY)
     fcntl.flock(asking, fcntl.LOCK_SH)
     # what the wait is for happens in it
-    monkeypatch.setattr(process.time, "sleep", lambda _seconds: os.close(asking))
+    monkeypatch.setattr(time, "sleep", lambda _seconds: os.close(asking))
     with alone(lock):
         assert lock.read_text(encoding="ascii").strip() == str(os.getpid())
 
@@ -66,12 +67,12 @@ def test_a_state_that_cannot_be_written_is_told_once_and_tried_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     bench = PluginBench(tmp_path)
-    write, full = module.write_file, [True]
+    full = [True]
 
     def on_a_full_disk(path: Path, text: str) -> None:
         if full:
             raise Fault(what="write a file", subject=str(path), cause="No space left on device (errno 28)")
-        write(path, text)
+        write_file(path, text)
 
     monkeypatch.setattr(module, "write_file", on_a_full_disk)
     service = Service(bench.host.root, bench.options)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import operator
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Callable
 
@@ -15,22 +16,48 @@ from .kinds import KINDS
 Key = tuple[str, str]
 
 
+def by_resource(offers: Iterable[Offer]) -> dict[str, tuple[Offer, ...]]:
+    """Return the units of each resource, in their order."""
+    found: dict[str, list[Offer]] = {}
+    for offer in offers:
+        found.setdefault(offer.resource, []).append(offer)
+    return {resource: tuple(units) for resource, units in found.items()}
+
+
+def same(one: Sequence[Offer], other: Sequence[Offer]) -> bool:
+    """Return whether these are the very same units, without comparing what they say: a node may have thousands."""
+    return one is other or (len(one) == len(other) and all(map(operator.is_, one, other)))
+
+
 def merge(root: Root, former: Sequence[Offer], found: Found, declared: Callable[[str, str], bool]) -> tuple[Offer, ...]:
     """Return the offers now; a former one that was not found again stays, unhealthy and with the reason.
 
     The kubelet shows a unit that leaves the list as unknown, an unhealthy one as what it is. A former unit goes when its
     resource is declared no more (declared: of resource and kind), or when its device is offered under another id or resource.
     """
-    now = {key_of(offer): offer for offer in found.offers}
-    taken = {(offer.kind, known) for offer in found.offers if not KINDS[offer.kind].one_place for known in (offer.name, offer.id)}
-    kept = []
+    before, after = by_resource(former), by_resource(found.offers)
+    single = [offer for units in after.values() if not KINDS[units[0].kind].one_place for offer in units]
+    taken = {(offer.kind, known) for offer in single for known in (offer.name, offer.id)}
+
+    def stays(offer: Offer) -> bool:
+        return declared(offer.resource, offer.kind) and not taken & {(offer.kind, offer.name), (offer.kind, offer.id)}
+
+    merged: list[Offer] = []
+    for resource in dict.fromkeys([*before, *after]):
+        units, now = before.get(resource, ()), after.get(resource, ())
+        merged += units if same(units, now) else _merged(root, units, now, stays)
+    return tuple(merged)
+
+
+def _merged(root: Root, former: Sequence[Offer], found: Sequence[Offer], stays: Callable[[Offer], bool]) -> Iterator[Offer]:
+    now = {key_of(offer): offer for offer in found}
     for offer in former:
-        key = key_of(offer)
-        if key in now:
-            kept.append(now.pop(key))
-        elif declared(offer.resource, offer.kind) and not taken & {(offer.kind, offer.name), (offer.kind, offer.id)}:
-            kept.append(replace(offer, present=(), trouble=KINDS[offer.kind].gone(root, offer), trouble_code=GONE, proofs=()))
-    return (*kept, *now.values())
+        again = now.pop(key_of(offer), None)
+        if again is not None:
+            yield again
+        elif stays(offer):
+            yield replace(offer, present=(), trouble=KINDS[offer.kind].gone(root, offer), trouble_code=GONE, proofs=())
+    yield from now.values()
 
 
 def retained(former: Sequence[Offer], before: Declaration, now: Declaration) -> tuple[Offer, ...]:
@@ -57,14 +84,27 @@ def key_of(offer: Offer) -> Key:
 
 
 def changes(before: Sequence[Offer], after: Sequence[Offer]) -> list[str]:
-    """Return one line for each unit that came, went, or changed its health or its reason; one for all units of one node."""
-    old = {key_of(offer): offer for offer in before}
-    new = {key_of(offer): offer for offer in after}
-    lines = [f"{offer.resource} {offer.id} ({offer.name}): gone" for key, offer in old.items() if key not in new]
-    for key, offer in new.items():
-        earlier = old.get(key)
+    """Return one line for each unit that came, went, or changed its health, its reason or its device; one for all of a node."""
+    old, new = by_resource(before), by_resource(after)
+    pairs = [(old.get(resource, ()), new.get(resource, ())) for resource in dict.fromkeys([*old, *new])]
+    return [line for former, now in pairs if not same(former, now) for line in dict.fromkeys(_changes(former, now))]
+
+
+def _changes(before: Sequence[Offer], after: Sequence[Offer]) -> Iterator[str]:
+    old = {offer.id: offer for offer in before}
+    new = {offer.id: offer for offer in after}
+    gone = [offer for number, offer in old.items() if number not in new]
+    for offer in gone:
+        some = KINDS[offer.kind].one_place and len(gone) < len(old)
+        yield f"{offer.resource} {len(gone)} units ({offer.name}): gone" if some else f"{_label(offer)}: gone"
+    for number, offer in new.items():
+        earlier = old.get(number)
+        if earlier is not None and (earlier.name, earlier.values) != (offer.name, offer.values):
+            yield f"{_label(earlier)}: now {' '.join(dict.fromkeys([offer.name, *offer.values]))}"
         if earlier is None or (earlier.health, earlier.reason) != (offer.health, offer.reason):
             why = f": {offer.reason}" if offer.reason else ""
-            unit = "all units" if KINDS[offer.kind].one_place else offer.id
-            lines.append(f"{offer.resource} {unit} ({offer.name}): {offer.health}{why}")
-    return list(dict.fromkeys(lines))
+            yield f"{_label(offer)}: {offer.health}{why}"
+
+
+def _label(offer: Offer) -> str:
+    return f"{offer.resource} {'all units' if KINDS[offer.kind].one_place else offer.id} ({offer.name})"

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
-from ansible_collections.vfio.passthrough.plugins.module_utils.hostdev.device.declaration import parse_declaration
+from ansible_collections.vfio.passthrough.plugins.module_utils.hostdev.device.declaration import MDEV, NODE, USB, parse_declaration
 from ansible_collections.vfio.passthrough.plugins.module_utils.hostdev.device.faults import Absent, Refused
-from ansible_collections.vfio.passthrough.plugins.module_utils.hostdev.device.offer import Offer
+from ansible_collections.vfio.passthrough.plugins.module_utils.hostdev.device.offer import Found, Offer
 from ansible_collections.vfio.passthrough.plugins.module_utils.hostdev.kube.allocation import Allocator
 from ansible_collections.vfio.passthrough.plugins.module_utils.hostdev.kube.answers import container_answer
 from ansible_collections.vfio.passthrough.plugins.module_utils.hostdev.kube.kinds import find
-from ansible_collections.vfio.passthrough.plugins.module_utils.hostdev.kube.roster import changes, merge
+from ansible_collections.vfio.passthrough.plugins.module_utils.hostdev.kube.roster import changes, merge, same
 from ansible_collections.vfio.passthrough.tests.fakes.host import FakeHost
 
 RESOURCE = "example.com/gpu"
@@ -83,3 +84,41 @@ def test_allocate_takes_a_device_that_came_since_the_list(host: FakeHost) -> Non
     assert allocator(host, seen)([["18"]])[0]["envs"] == {"PCI_RESOURCE_EXAMPLE_COM_GPU": "0000:03:00.0"}
     with pytest.raises(Absent, match=r"no unit of this node has the id 99 now \(ids: 16, 17, 18\)"):
         allocator(host, seen)([["99"]])
+
+
+def kvm(count: int) -> tuple[Offer, ...]:
+    return tuple(Offer(NODE, "devices.kubevirt.io/kvm", f"kvm{number}", "/dev/kvm") for number in range(count))
+
+
+def test_all_units_of_a_node_are_one_line() -> None:
+    assert changes((), kvm(1000)) == ["devices.kubevirt.io/kvm all units (/dev/kvm): Healthy"]
+    assert changes(kvm(1000), ()) == ["devices.kubevirt.io/kvm all units (/dev/kvm): gone"]
+    assert changes(kvm(1000), kvm(400)) == ["devices.kubevirt.io/kvm 600 units (/dev/kvm): gone"]
+
+
+def test_another_device_under_the_same_id_is_told() -> None:
+    one = Offer(USB, "a.com/key", "1-1", "1-1", ("1:2",))
+    assert changes([one], [replace(one, values=("1:9",))]) == ["a.com/key 1-1 (1-1): now 1-1 1:9"]
+    mdev = Offer(MDEV, "a.com/vgpu", "30", "uuid-a", ("uuid-a",))
+    assert changes([mdev], [replace(mdev, name="uuid-b", values=("uuid-b",), trouble="no node")]) == [
+        "a.com/vgpu 30 (uuid-a): now uuid-b",
+        "a.com/vgpu 30 (uuid-b): Unhealthy: no node",
+    ]
+
+
+class Unread(Offer):
+    """A unit that must not be looked into."""
+
+    @property
+    def reason(self) -> str:
+        raise AssertionError("looked into")
+
+    def __hash__(self) -> int:
+        raise AssertionError("looked into")
+
+
+def test_units_that_are_the_very_same_are_not_compared(host: FakeHost) -> None:
+    units = tuple(Unread(NODE, "a.com/kvm", f"kvm{number}", "/dev/kvm") for number in range(3))
+    merged = merge(host.root, units, Found(units), lambda *_all: True)
+    assert same(merged, units)
+    assert changes(units, merged) == []

@@ -93,7 +93,9 @@ class StateFile:
         self._written, self._said = text, ""
 
     def remove(self) -> None:
-        """Remove the file, as far as that can be done."""
+        """Remove the file, as far as that can be done, and what a killed service had begun to write in its folder."""
         self._written = ""
         with suppress(OSError):
+            for begun in self._path.parent.glob(".*.json.*"):
+                begun.unlink()
             remove_file(self._path)

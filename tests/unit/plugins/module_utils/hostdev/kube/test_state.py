@@ -91,3 +91,10 @@ def test_a_state_that_cannot_be_removed_ends_nothing(tmp_path: Path) -> None:
     (tmp_path / "state").mkdir()
     StateFile(tmp_path / "state").remove()
     assert (tmp_path / "state").is_dir()
+
+
+def test_what_a_killed_service_had_begun_to_write_goes(tmp_path: Path) -> None:
+    for name in (".devices.json.x1y2z3_4", ".last-good.json.x1y2z3_4", "last-good.json", "devices.json"):
+        (tmp_path / name).touch()
+    StateFile(tmp_path / "devices.json").remove()
+    assert [path.name for path in tmp_path.iterdir()] == ["last-good.json"]

@@ -14,7 +14,7 @@ from .pci import Function, Group
 HEALTHY, UNHEALTHY = "Healthy", "Unhealthy"
 NOT_BOUND, NOT_A_VFIO_DRIVER, VENDOR_DRIVER_PF = "not-bound", "not-a-vfio-driver", "vendor-driver-pf"
 NO_IOMMU_GROUP, GROUP_NOT_VIABLE, SHARES_GROUP = "no-iommu-group", "group-not-viable", "shares-group"
-SERVED_BY_KUBEVIRT, COMPANION_NOT_BOUND = "served-by-kubevirt", "companion-not-bound"
+SERVED_BY_KUBEVIRT, COMPANION_NOT_BOUND, UNREADABLE = "served-by-kubevirt", "companion-not-bound", "unreadable"
 
 
 @dataclass(frozen=True)
@@ -111,7 +111,7 @@ class Holder(NamedTuple):
 class Skipped:
     """A device that the declaration means and that is not advertised as healthy, with the reason.
 
-    address: of a PCI function; of other kinds the name that people know (uuid, port, node).
+    address: of a PCI function; of other kinds the name that people know (uuid, port, node), or what the entry selects.
     """
 
     address: Union[Address, str]

@@ -84,7 +84,11 @@ class Offer:
 
 @dataclass(frozen=True)
 class Found:
-    """One look at a machine: its offers in the order of the declaration, and the declared devices that are none."""
+    """One look at a machine: its offers in the order of the declaration, and the declared devices that are none.
+
+    faults: of the kinds that could not be looked at, each as text; their offers are those of the look before.
+    """
 
     offers: tuple[Offer, ...] = ()
     skipped: tuple[Skipped, ...] = ()
+    faults: tuple[str, ...] = ()

@@ -13,7 +13,7 @@ from ..device.selector import Selector
 from ..device.usb import UsbSelector
 from ..kernel.claims import unmatched as unmatched_pci
 from ..kernel.mdev import read_mdevs
-from ..kernel.pci import scan
+from ..kernel.pci import has_pci, scan
 from ..kernel.usb import read_usb
 from ..root import Root, entries, read_text
 
@@ -46,8 +46,8 @@ def read_unmatched(root: Root, declaration: Declaration) -> tuple[Unmatched, ...
 
 
 def _pci(root: Root, declaration: Declaration) -> list[Unmatched]:
-    missing = unmatched_pci(root, declaration)
-    present = sorted(row for row in scan(root) if not row[2].startswith(_BRIDGES)) if missing else []
+    missing = unmatched_pci(root, declaration) if has_pci(root) else declaration.of(PCI).served
+    present = sorted(row for row in scan(root) if not row[2].startswith(_BRIDGES)) if missing and has_pci(root) else []
     hint = "compare the entry with `lspci -Dnn` on the node"
 
     def near(entry: Entry) -> str:

@@ -14,6 +14,7 @@ from ..kernel.inventory import read_inventory
 from ..kernel.mdev import read_mdevs
 from ..kernel.offer_pci import offer_of
 from ..kernel.offer_usb import ports_of
+from ..kernel.pci import has_pci
 from ..kernel.usb import read_usb
 from ..kube.kinds import find
 from ..root import Root
@@ -66,7 +67,7 @@ def _seen(offer: Offer, evidence: str, count: int = 1, blockers: Sequence[str] =
 
 
 def _pci(root: Root, declaration: Declaration, _former: Former) -> list[Seen]:
-    units = read_inventory(root, declaration).units
+    units = read_inventory(root, declaration).units if has_pci(root) else ()
     return [_seen(offer_of(root, unit), _unit_words(unit), blockers=[str(one.address) for one in unit.blockers]) for unit in units]
 
 

@@ -15,7 +15,7 @@ from ..device.offer import LINE, NAMES, Found, Offer, Proof
 from ..device.pci import Group
 from ..root import Root
 from .inventory import read_inventory, read_units
-from .pci import DEVICES, GROUPS, VGPU, read_function
+from .pci import DEVICES, GROUPS, VGPU, has_pci, read_function
 from .proofs import disproved
 from .vfio import bound_functions, read_upstream
 
@@ -39,6 +39,8 @@ def find(root: Root, declaration: Declaration, former: Sequence[Offer] = ()) -> 
 
 def skipped(root: Root, declaration: Declaration, former: Sequence[Offer] = ()) -> tuple[Skipped, ...]:
     """Return the declared functions that are no healthy unit, each with its reason; former: what is offered."""
+    if not has_pci(root):
+        return ()
     return read_inventory(root, declaration.of(PCI), held=_held([offer for offer in former if not offer.trouble])).skipped
 
 

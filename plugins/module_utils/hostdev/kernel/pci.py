@@ -58,6 +58,11 @@ def scan(root: Root) -> Iterator[tuple[str, str, str]]:
             yield name, text[at + 7 : at + 16].decode("ascii", "replace").lower(), code.decode("ascii", "replace").strip().lower().zfill(6)
 
 
+def has_pci(root: Root) -> bool:
+    """Return whether this machine has PCI at all; without it a scan is Absent."""
+    return os.path.isdir(root.prefix + DEVICES)
+
+
 def read_function(root: Root, address: Address) -> Function:
     """Return the function at an address; Absent when there is none.
 

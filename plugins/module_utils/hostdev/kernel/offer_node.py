@@ -5,6 +5,7 @@ from __future__ import annotations
 import stat
 from collections.abc import Sequence
 from functools import lru_cache
+from itertools import chain
 
 from ..device.declaration import IOMMUFD, NODE, Declaration
 from ..device.grant import safe_id
@@ -15,11 +16,8 @@ from ..root import Root
 
 def find(root: Root, declaration: Declaration, _former: Sequence[Offer] = ()) -> Found:
     """Return the offers of every declared node; all units of one node are healthy or none is."""
-    made: list[Offer] = []
-    for entry in declaration.of(NODE, IOMMUFD).served:
-        if entry.node is not None:
-            made += _offers(entry.kind, entry.resource, entry.node, _trouble(root, entry.node))
-    return Found(tuple(made))
+    nodes = [(entry, entry.node) for entry in declaration.of(NODE, IOMMUFD).served if entry.node is not None]
+    return Found(_all(tuple((entry.kind, entry.resource, node, _trouble(root, node)) for entry, node in nodes)))
 
 
 def gone(_root: Root, offer: Offer) -> str:
@@ -35,7 +33,13 @@ def _trouble(root: Root, node: Node) -> str:
     return "" if stat.S_ISCHR(state.st_mode) else f"{node.path} is no character device"
 
 
-# a node may be offered a thousand times, and a look that finds nothing new should cost as little as for one
+# a node may be offered a thousand times: a look that finds nothing new gives the very values of the look before, which are
+# compared without looking into them
+@lru_cache(maxsize=8)
+def _all(nodes: tuple[tuple[str, str, Node, str], ...]) -> tuple[Offer, ...]:
+    return tuple(chain.from_iterable(_offers(*one) for one in nodes))
+
+
 @lru_cache(maxsize=64)
 def _offers(kind: str, resource: str, node: Node, trouble: str) -> tuple[Offer, ...]:
     short = resource.rpartition("/")[2]

@@ -7,7 +7,8 @@ from collections.abc import Iterator
 
 import pytest
 from ansible_collections.vfio.passthrough.files.image.archive import Entry, write_image, write_layer
-from ansible_collections.vfio.passthrough.plugins.module_utils.hostdev.kube.pod import COMPUTE, PodSettings, objects
+from ansible_collections.vfio.passthrough.plugins.module_utils.hostdev.kube.pod import COMPUTE, PodSettings
+from ansible_collections.vfio.passthrough.plugins.module_utils.hostdev.kube.workload import objects
 from ansible_collections.vfio.passthrough.plugins.module_utils.hostdev.vmi.manifest import parse_manifest
 from ansible_collections.vfio.passthrough.tests.cluster.controlplane import ControlPlane
 from ansible_collections.vfio.passthrough.tests.cluster.images import launcher_image, launcher_name

@@ -75,7 +75,8 @@ def _domain(options: argparse.Namespace) -> int:
 
 
 def _pod(options: argparse.Namespace) -> int:
-    from .kube.pod import PodSettings, objects
+    from .kube.pod import PodSettings
+    from .kube.workload import objects
     from .vmi.manifest import parse_manifest
 
     settings = PodSettings(image=options.image, emulated=options.emulation == "always")

@@ -13,30 +13,37 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..device.faults import Refused, Unsupported
-from ..vmi import mounts
+from ..vmi import gates, mounts
 from ..vmi.instance import VirtualMachineInstance
 from ..vmi.manifest import Manifest
+from ..vmi.permitted import GPUS, HOST_DEVICES, refuse_unpermitted
+from ..vmi.schema import write_object
 from ..vmi.spec import Spec
-from .overhead import overhead, requested_memory
+from .effective import effective
+from .networks import VOLUME, information_volume, network_annotations
+from .overhead import PLAIN, Sizing, locks_memory, memory_lock
+from .resources import GRANT, asked_resources, container_resources
 
 LABEL = "vfio.passthrough/vm"
 DIGEST = "vfio.passthrough/vmi-digest"
 UID = 107
-KVM = "devices.kubevirt.io/kvm"
 COMPUTE = "compute"
 VMI_FOLDER, VMI_FILE = "/etc/vfio-passthrough", "vmi.json"
 WORK = "/var/run/vfio-passthrough"
 # the launcher needs time to see the guest off after the guest's own grace
 EXTRA_GRACE = 30
 _LONGEST_NAME = 49
-_CPU_SHARE = 10
+_ARCHITECTURE = "kubernetes.io/arch"
+MEMORY_LOCK = "HOSTDEV_MEMORY_LOCK"
+"""The launcher's variable: how many bytes it asks the grant socket to let it lock; absent when the guest locks none."""
 
 
 @dataclass(frozen=True)
 class PodSettings:
     """What the manifest does not say: the launcher's image, whether the guest is emulated, and which resources are declared.
 
-    declared: None when nobody knows; else a device of another resource is refused.
+    declared: None when nobody knows; else a device of another resource is refused. gates: KubeVirt's feature gates that are on.
+    sizing: how overhead is reckoned.
     """
 
     image: str
@@ -44,6 +51,8 @@ class PodSettings:
     pull_policy: str = "IfNotPresent"
     namespace: str = "default"
     declared: Sequence[str] | None = None
+    gates: frozenset[str] = gates.DEFAULTS
+    sizing: Sizing = PLAIN
 
 
 def instance_of(manifest: Manifest) -> VirtualMachineInstance:
@@ -73,19 +82,18 @@ def object_name(vmi: VirtualMachineInstance) -> str:
     return f"vm-{vmi.name}"
 
 
-def check_declared(vmi: VirtualMachineInstance, declared: Sequence[str] | None) -> None:
-    """Raise Refused, naming every device whose resource nobody declared (KubeVirt's validatePermittedHostDevices)."""
-    if declared is None:
+def refuse_undeclared(vmi: VirtualMachineInstance, settings: PodSettings) -> None:
+    """Raise Refused, naming what the guest asks for and nobody declared: devices as KubeVirt does, and our own for virtual functions."""
+    off = [listed for name, listed in ((gates.GPUS_DRA, GPUS), (gates.HOST_DEVICES_DRA, HOST_DEVICES)) if name not in settings.gates]
+    refuse_unpermitted(vmi.spec, settings.declared, off)
+    if settings.declared is None or GRANT in settings.declared or GRANT not in asked_resources(vmi.spec, settings.gates).limits:
         return
-    wrong = [f"{path} {device.name}: {device.device_name}" for path, device in vmi.spec.host_devices if device.device_name not in declared]
-    if wrong:
-        known = ", ".join(declared) or "none"
-        raise Refused(
-            what="run a VM",
-            subject=f"{vmi.name}: {'; '.join(wrong)}",
-            cause=f"nobody declared this resource (declared: {known})",
-            hint="mend deviceName, or add the resource to hostdev_devices and run site.yml",
-        )
+    raise Refused(
+        what="run a guest with SR-IOV networks",
+        subject=", ".join(f"spec.domain.devices.interfaces[{index}]" for index, dummy in vmi.spec.sriov),
+        cause=f"nobody declared {GRANT}, whose unit opens the group nodes that another plugin gives",
+        hint="declare it and run site.yml, or declare the virtual functions themselves and ask for them in hostDevices",
+    )
 
 
 def vmi_digest(vmi: VirtualMachineInstance, settings: PodSettings) -> str:
@@ -96,7 +104,7 @@ def vmi_digest(vmi: VirtualMachineInstance, settings: PodSettings) -> str:
 
 def config_map(vmi: VirtualMachineInstance, settings: PodSettings, owner: Mapping[str, str] | None = None) -> dict[str, Any]:
     """Return the ConfigMap that holds the VMI; owner: {"name": .., "uid": ..} of the pod, with which it goes away."""
-    meta = _metadata(vmi, settings)
+    meta = metadata(vmi, settings)
     if owner:
         meta["ownerReferences"] = [{"apiVersion": "v1", "kind": "Pod", "name": owner["name"], "uid": owner["uid"]}]
     text = json.dumps(vmi.to_dict(), indent=1, sort_keys=True) + "\n"
@@ -105,39 +113,43 @@ def config_map(vmi: VirtualMachineInstance, settings: PodSettings, owner: Mappin
 
 def launcher_pod(vmi: VirtualMachineInstance, settings: PodSettings) -> dict[str, Any]:
     """Return the pod; equal input gives an equal object. Refused for a resource that is not declared."""
-    check_declared(vmi, settings.declared)
-    meta = _metadata(vmi, settings)
-    meta["labels"] = {**vmi.metadata.labels, **meta["labels"]}
-    meta["annotations"] = {
+    meta = metadata(vmi, settings)
+    template = pod_template(vmi, settings)
+    return {"apiVersion": "v1", "kind": "Pod", "metadata": {**meta, **template["metadata"]}, "spec": template["spec"]}
+
+
+def pod_template(vmi: VirtualMachineInstance, settings: PodSettings, restart: str = "Never") -> dict[str, Any]:
+    """Return labels, annotations and spec of the pod; restart: its restartPolicy. Refused for a resource that is not declared."""
+    refuse_undeclared(vmi, settings)
+    meta = metadata(vmi, settings)
+    annotations = {
         **vmi.metadata.annotations,
+        **network_annotations(vmi.spec, meta["namespace"]),
         "kubectl.kubernetes.io/default-container": COMPUTE,
         DIGEST: vmi_digest(vmi, settings),
     }
-    return {"apiVersion": "v1", "kind": "Pod", "metadata": meta, "spec": _pod_spec(vmi, settings)}
+    labels = {**vmi.metadata.labels, **meta["labels"]}
+    return {"metadata": {"labels": labels, "annotations": annotations}, "spec": {"restartPolicy": restart, **_pod_spec(vmi, settings)}}
 
 
-def objects(manifest: Manifest, settings: PodSettings) -> list[dict[str, Any]]:
-    """Return everything that a manifest becomes, for people: the ConfigMap and the pod."""
-    vmi = instance_of(manifest)
-    return [config_map(vmi, settings), launcher_pod(vmi, settings)]
-
-
-def _metadata(vmi: VirtualMachineInstance, settings: PodSettings) -> dict[str, Any]:
+def metadata(vmi: VirtualMachineInstance, settings: PodSettings) -> dict[str, Any]:
+    """Return name, namespace and our label, which every object of this VM has."""
     return {"name": object_name(vmi), "namespace": vmi.metadata.namespace or settings.namespace, "labels": {LABEL: vmi.name}}
 
 
 def _pod_spec(vmi: VirtualMachineInstance, settings: PodSettings) -> dict[str, Any]:
     spec = vmi.spec
     chosen = {
-        "nodeSelector": dict(spec.node_selector),
+        "nodeSelector": {**({_ARCHITECTURE: spec.architecture} if spec.architecture else {}), **spec.node_selector},
         "tolerations": [dict(one) for one in spec.tolerations],
         "affinity": dict(spec.affinity),
         "priorityClassName": spec.priority_class,
         "schedulerName": spec.scheduler,
+        "topologySpreadConstraints": [dict(one) for one in spec.spread],
+        "resourceClaims": [write_object(claim) for claim in spec.resource_claims],
     }
     volumes, places = _volumes(vmi)
     return {
-        "restartPolicy": "Never",
         "terminationGracePeriodSeconds": spec.grace_seconds + EXTRA_GRACE,
         "automountServiceAccountToken": False,
         "enableServiceLinks": False,
@@ -159,8 +171,8 @@ def _container(spec: Spec, settings: PodSettings, places: list[dict[str, Any]]) 
         "name": COMPUTE,
         "image": settings.image,
         "imagePullPolicy": settings.pull_policy,
-        "env": [{"name": "HOSTDEV_EMULATION", "value": "always" if settings.emulated else "never"}],
-        "resources": _resources(spec, settings),
+        "env": [{"name": name, "value": value} for name, value in _environment(spec, settings).items()],
+        "resources": container_resources(spec, emulated=settings.emulated, gates=settings.gates, sizing=settings.sizing),
         "securityContext": {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}},
         # the launcher makes this file when the domain runs and takes it away when it ends
         "readinessProbe": {"exec": {"command": ["test", "-e", f"{WORK}/ready"]}, "periodSeconds": 2, "failureThreshold": 1},
@@ -168,22 +180,10 @@ def _container(spec: Spec, settings: PodSettings, places: list[dict[str, Any]]) 
     }
 
 
-def _resources(spec: Spec, settings: PodSettings) -> dict[str, dict[str, str]]:
-    devices = {name: str(count) for name, count in spec.resources.items()}
-    asked, limited = spec.domain.resources.requests, spec.domain.resources.limits
-    extra = overhead(spec)
-    requests = {
-        "cpu": asked.cpu.text if asked.cpu else f"{-(-1000 * spec.domain.cpus // _CPU_SHARE)}m",
-        "memory": str(requested_memory(spec) + extra),
-        "ephemeral-storage": "50M",
-        **devices,
-    }
-    limits = dict(devices) if settings.emulated else {KVM: "1", **devices}
-    if limited.memory:
-        limits["memory"] = str(limited.memory.ceil() + extra)
-    if limited.cpu:
-        limits["cpu"] = limited.cpu.text
-    return {"limits": limits, "requests": requests}
+def _environment(spec: Spec, settings: PodSettings) -> dict[str, str]:
+    full = effective(spec)
+    lock = memory_lock(full, settings.sizing) if locks_memory(full, settings.sizing) else 0
+    return {"HOSTDEV_EMULATION": "always" if settings.emulated else "never", **({MEMORY_LOCK: str(lock)} if lock else {})}
 
 
 def _volumes(vmi: VirtualMachineInstance) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
@@ -195,6 +195,10 @@ def _volumes(vmi: VirtualMachineInstance) -> tuple[list[dict[str, Any]], list[di
     boot = vmi.spec.domain.firmware.kernel_boot
     if boot and boot.container:
         rows.append(("kernel-boot", _image(boot.container.image, boot.container.pull_policy), mounts.KERNEL_BOOT, True))
+    if vmi.spec.sriov:
+        rows.append((VOLUME, information_volume(), mounts.POD_INFO, True))
+    if vmi.spec.domain.memory.hugepages:
+        rows.append(("hugepages", {"emptyDir": {"medium": "HugePages"}}, mounts.HUGEPAGES, False))
     for volume in vmi.spec.volumes:
         disk = volume.container_disk
         if disk:

@@ -9,7 +9,8 @@ from typing import Any, Callable, Protocol
 
 from ..device.faults import Busy, Refused, Timeout
 from ..vmi.instance import VirtualMachineInstance
-from .pod import DIGEST, KVM, PodSettings, config_map, launcher_pod, object_name, vmi_digest
+from .pod import DIGEST, PodSettings, config_map, launcher_pod, object_name, vmi_digest
+from .resources import KVM, asked_resources
 from .vmstate import ABSENT, VmState, allocatable, pending_reasons, state_of
 
 _POLL = 0.5
@@ -98,7 +99,8 @@ def look(cluster: Cluster, vmi: VirtualMachineInstance, settings: PodSettings) -
     state = state_of(vmi.name, namespace, cluster.pod(namespace, object_name(vmi)))
     if state.phase != "Pending":
         return state
-    wanted = dict(vmi.spec.resources) if settings.emulated else {KVM: 1, **vmi.spec.resources}
+    devices = {name: int(count) for name, count in asked_resources(vmi.spec, settings.gates, settings.sizing).limits.items() if "/" in name}
+    wanted = devices if settings.emulated else {KVM: 1, **devices}
     return replace(state, message=" | ".join([state.message or "waits for the scheduler", *_reasons(cluster, wanted)]))
 
 

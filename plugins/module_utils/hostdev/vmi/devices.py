@@ -56,6 +56,11 @@ class HostDevice:
         return self.claim_name is not None or self.request_name is not None
 
     @property
+    def drawn(self) -> bool:
+        """Return whether the device comes from a claim (KubeVirt's pkg/dra/utils.go): one is named, and no resource."""
+        return self.claimed and not self.device_name
+
+    @property
     def display(self) -> Display | None:
         """Return the display options; host devices have none."""
         return None

@@ -11,6 +11,18 @@ CONTAINER_DISKS = "/var/run/vfio-passthrough/container-disks"
 DISKS = "/var/run/vfio-passthrough/disks"
 """An emptyDir where the launcher makes empty disks and the writable layers of container disks."""
 
+POD_INFO = "/etc/podinfo"
+"""The downward API's volume, there with any SR-IOV interface. In it, each empty until somebody writes its annotation:"""
+
+NETWORK_STATUS = "network-status"
+"""What Multus says about the pod's networks."""
+
+NETWORK_INFO = "network-info"
+"""The same in KubeVirt's form, where KubeVirt writes it."""
+
+HUGEPAGES = "/dev/hugepages"
+"""The pod's huge pages, there with memory.hugepages."""
+
 
 def container_disk_folder(volume: str) -> str:
     """Return where the image of a containerDisk is mounted in the pod."""

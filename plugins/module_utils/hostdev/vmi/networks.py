@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -28,6 +29,11 @@ def check_mac(text: str) -> str:
     if not _MAC.fullmatch(text):
         raise Refused(what="accept a MAC address", subject=repr(text), cause="has to be six bytes like de:ad:00:00:be:ef")
     return text
+
+
+def pod_interface(network: str) -> str:
+    """Return the pod's interface of a network of Multus's: what Multus is asked to name it, and what it tells about (KubeVirt's scheme)."""
+    return f"pod{hashlib.sha256(network.encode()).hexdigest()[:11]}"
 
 
 @dataclass(frozen=True)

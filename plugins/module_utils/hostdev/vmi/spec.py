@@ -19,7 +19,7 @@ GRACE = 30
 
 @dataclass(frozen=True)
 class Spec:
-    """What the guest is, and where its pod may run; tolerations and affinity go to the pod as they stand."""
+    """What the guest is, and where its pod may run; tolerations, affinity and spread go to the pod as they stand."""
 
     unserved: ClassVar[Mapping[str, str]] = {
         "accessCredentials": "access credentials are not served by this version",
@@ -33,6 +33,7 @@ class Spec:
     node_selector: Mapping[str, str] = row("nodeSelector", TEXTS, make=dict)
     tolerations: tuple[Mapping[str, Any], ...] = row("tolerations", many(OPAQUE), ())
     affinity: Mapping[str, Any] = row("affinity", OPAQUE, make=dict)
+    spread: tuple[Mapping[str, Any], ...] = row("topologySpreadConstraints", many(OPAQUE), ())
     grace_seconds: int = row("terminationGracePeriodSeconds", at_least(0), GRACE)
     priority_class: str = row("priorityClassName", TEXT, "")
     scheduler: str = row("schedulerName", TEXT, "")

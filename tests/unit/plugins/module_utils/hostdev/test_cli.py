@@ -102,13 +102,13 @@ def test_domain_takes_the_addresses_from_the_environment(monkeypatch: pytest.Mon
     assert '<address domain="0x0000" bus="0x65" slot="0x00" function="0x0"/>' in text
 
 
-def test_domain_takes_the_run_of_a_virtual_machine_and_pod_does_not(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_domain_and_pod_take_the_run_of_a_virtual_machine(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     file = tmp_path / "vm.json"
-    file.write_text(json.dumps(machine(manifest(), running=False)), encoding="utf-8")
+    file.write_text(json.dumps(machine(manifest(), running=True)), encoding="utf-8")
     assert cli.main(["domain", str(file)]) == 0
     assert "<name>demo_guest</name>" in capsys.readouterr().out
-    assert cli.main(["pod", str(file)]) == 1
-    assert "this version runs a VirtualMachineInstance only" in capsys.readouterr().err
+    assert cli.main(["pod", str(file)]) == 0
+    assert [made["kind"] for made in yaml.safe_load_all(capsys.readouterr().out)] == ["ConfigMap", "StatefulSet"]
 
 
 def test_pod_prints_the_objects_that_are_created(capsys: pytest.CaptureFixture[str]) -> None:

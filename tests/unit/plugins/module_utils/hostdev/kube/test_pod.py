@@ -38,7 +38,17 @@ def test_resources_are_those_of_kubevirt() -> None:
 def test_an_emulated_guest_asks_for_no_kvm() -> None:
     container = pod.launcher_pod(vmi(), pod.PodSettings(image="x", emulated=True))["spec"]["containers"][0]
     assert container["resources"]["limits"] == {GPU: "1"}
-    assert container["env"] == [{"name": "HOSTDEV_EMULATION", "value": "always"}]
+    assert container["env"][0] == {"name": "HOSTDEV_EMULATION", "value": "always"}
+
+
+def test_the_launcher_is_told_how_much_to_lock_when_a_device_needs_it() -> None:
+    def lock(**spec: Any) -> list[str]:
+        return [one["value"] for one in made(**spec)["spec"]["containers"][0]["env"] if one["name"] == pod.MEMORY_LOCK]
+
+    two = [{"name": name, "deviceName": GPU} for name in ("a", "b")]
+    (one_device,), (two_devices,) = lock(), lock(domain={"devices": {"gpus": two}})
+    assert int(two_devices) - int(one_device) == 4 * 1024**3
+    assert lock(domain={"devices": {}}) == []
 
 
 def test_devices_of_one_resource_are_counted_over_both_lists() -> None:
@@ -103,8 +113,9 @@ def test_equal_input_gives_equal_objects_and_another_image_another_digest() -> N
 def test_a_resource_that_nobody_declared_is_refused_with_what_is_declared() -> None:
     with pytest.raises(Refused) as caught:
         pod.launcher_pod(vmi(), pod.PodSettings(image="x", declared=["nvidia.com/GA102GL_A1O"]))
-    assert f"spec.domain.devices.gpus[0] gpu1: {GPU}" in str(caught.value)
-    assert "nvidia.com/GA102GL_A1O" in caught.value.cause
+    assert caught.value.subject == "spec.domain.devices.gpus[0]"
+    assert f"GPU {GPU} is not permitted" in caught.value.cause
+    assert "nvidia.com/GA102GL_A1O" in caught.value.hint
 
 
 def test_long_names_and_virtual_machines_are_refused_by_name() -> None:
@@ -113,4 +124,4 @@ def test_long_names_and_virtual_machines_are_refused_by_name() -> None:
     machine = {"apiVersion": "kubevirt.io/v1", "kind": "VirtualMachine", "metadata": {"name": "vm1"}}
     spec = {"runStrategy": "Always", "template": {"spec": document()["spec"]}}
     with pytest.raises(Unsupported, match="VirtualMachineInstance only"):
-        pod.objects(parse_manifest({**machine, "spec": spec}), pod.PodSettings(image="x"))
+        pod.instance_of(parse_manifest({**machine, "spec": spec}))

@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +27,7 @@ from ansible_collections.vfio.passthrough.tests.fakes.host import FakeHost
 
 SECONDS = 120.0
 USER = 107
+RUNS = count()
 # Of a made /dev/iommu nothing but being opened can be asked. Each line of the log begins with its time.
 PROGRAM = """
 import logging, os, sys
@@ -109,8 +111,15 @@ class Plugin:
     def runs(self) -> bool:
         return self.process is not None and self.process.poll() is None
 
-    def declare(self, *entries: object) -> None:
-        self.host.write("/etc/devices.json", json.dumps({"devices": entries}))
+    def declare(self, *entries: object, whole: bool = False) -> None:
+        self.write(json.dumps({"devices": entries}), whole=whole)
+
+    def write(self, text: str, *, whole: bool) -> None:
+        """Write the configuration, in place or, whole, by a new file in place of the former."""
+        if whole:
+            self.host.write("/etc/new.json", text).rename(self.host.base / "etc/devices.json")
+        else:
+            self.host.write("/etc/devices.json", text)
 
     def state(self) -> dict[str, Any]:
         """Return the state file, empty while there is none."""
@@ -122,6 +131,10 @@ class Plugin:
         """Return the times, in seconds since the epoch, at which the kubelet took the resource's registration."""
         lines = [line.partition(" ") for line in self.log.read_text().splitlines()]
         return [float(when) for when, _space, text in lines if text.startswith(f"{resource}: registered with the kubelet")]
+
+    def wait_registered(self, resource: str, former: int) -> None:
+        """Wait for a registration after so many former ones."""
+        wait_until(f"registration {former + 1} of {resource}", lambda: len(self.registered(resource)) > former)
 
     def open_files(self) -> int:
         assert self.process is not None
@@ -230,14 +243,15 @@ def run_pod(plane: ControlPlane, node: NativeNode, name: str, command: list[str]
     """Return what a pod wrote. A kubelet that has just started may refuse it for good; a controller would make another, and so do we."""
     limit = time.monotonic() + SECONDS
     while True:
-        plane.apply(pod(name, command, resources=resources, node=node.name, user=USER))
-        found = wait_for_phase(plane, name, "Succeeded", "Failed", seconds=SECONDS)
-        text = node.pod_log("default", name, "main")
-        plane.kubectl("delete", "pod", name, "--wait=true")
+        # logs outlive their pods for a while
+        called = f"{name}-{next(RUNS)}"
+        plane.apply(pod(called, command, resources=resources, node=node.name, user=USER))
+        found = wait_for_phase(plane, called, "Succeeded", "Failed", seconds=SECONDS)
+        text = node.pod_log("default", called, "main")
+        delete_pods(plane, called)
         if found["status"]["phase"] == "Succeeded":
             return text
         assert time.monotonic() < limit, found["status"]
-        time.sleep(1)
 
 
 def hold_pod(plane: ControlPlane, node: NativeNode, name: str, resources: dict[str, str]) -> None:

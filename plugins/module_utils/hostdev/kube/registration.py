@@ -85,6 +85,11 @@ class Registrar:
         """Return the socket's path; empty while there is none."""
         return str(self._server.path) if self._server is not None else ""
 
+    @property
+    def cause(self) -> str:
+        """Return what was last said of why it is not registered; empty when nothing was."""
+        return self._said.partition(": ")[2]
+
     def step(self, now: float) -> Optional[float]:
         """Do what is due at the monotonic time now; return the seconds until the next look, None when only events matter."""
         present = identity(self._kubelet)

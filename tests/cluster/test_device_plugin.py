@@ -71,6 +71,21 @@ def test_a_pod_gets_variables_nodes_and_grant_folders(plugin: Plugin, control_pl
         assert f"{plugin.host.base}/g/EXAMPLE_COM_GPU/{group}/grant.sock" in text
 
 
+def test_each_container_of_a_pod_is_given_its_own_unit(plugin: Plugin, control_plane: ControlPlane, native_node: NativeNode) -> None:
+    two_units(control_plane, native_node)
+    both = pod("both", ["sh", "-c", f"env; ls /dev/vfio; ls {plugin.host.base}/g/*"], resources={RESOURCE: "1"}, node=native_node.name)
+    both["spec"]["containers"].append({**both["spec"]["containers"][0], "name": "other"})
+    control_plane.apply(both)
+    wait_for_phase(control_plane, "both", "Succeeded")
+    texts = [native_node.pod_log("default", "both", name).splitlines() for name in ("main", "other")]
+    delete_pods(control_plane, "both")
+    units = {f"{VARIABLE}=0000:01:00.0": "16", f"{VARIABLE}=0000:02:00.0": "17"}
+    assert [sorted(line for text in texts for line in text if line.startswith(VARIABLE))] == [sorted(units)]
+    for text in texts:
+        (unit,) = [units[line] for line in text if line.startswith(VARIABLE)]
+        assert [line for line in text if line in units.values()] == [unit, unit]
+
+
 def test_a_plugin_restart_is_taken_up(plugin: Plugin, control_plane: ControlPlane, native_node: NativeNode) -> None:
     assert plugin.stop() == 0
     assert not [one for one in native_node.device_plugins.iterdir() if one.name.startswith(("vfio-passthrough", ".vfio"))]

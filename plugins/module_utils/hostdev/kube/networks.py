@@ -2,25 +2,18 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 from typing import Any
 
 from ..vmi import mounts
-from ..vmi.networks import MultusNetwork
+from ..vmi.networks import MultusNetwork, pod_interface
 from ..vmi.spec import Spec
 
 NETWORKS = "k8s.v1.cni.cncf.io/networks"
 DEFAULT_NETWORK = "v1.multus-cni.io/default-network"
 VOLUME = "network-info"
-_LONGEST_INTERFACE = 14
 # file -> the annotation that it shows
 _SHOWN = {mounts.NETWORK_STATUS: "k8s.v1.cni.cncf.io/network-status", mounts.NETWORK_INFO: "kubevirt.io/network-info"}
-
-
-def pod_interface(network: str) -> str:
-    """Return the name of a network's interface in the pod, as KubeVirt makes it (pkg/network/namescheme): pod and a hash."""
-    return f"pod{hashlib.sha256(network.encode()).hexdigest()}"[:_LONGEST_INTERFACE]
 
 
 def network_annotations(spec: Spec, namespace: str) -> dict[str, str]:

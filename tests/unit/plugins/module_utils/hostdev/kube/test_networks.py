@@ -7,10 +7,11 @@ from typing import Any
 
 import pytest
 from ansible_collections.vfio.passthrough.plugins.module_utils.hostdev.device.faults import Refused
-from ansible_collections.vfio.passthrough.plugins.module_utils.hostdev.kube.networks import network_annotations, pod_interface
+from ansible_collections.vfio.passthrough.plugins.module_utils.hostdev.kube.networks import network_annotations
 from ansible_collections.vfio.passthrough.plugins.module_utils.hostdev.kube.pod import PodSettings, launcher_pod
 from ansible_collections.vfio.passthrough.plugins.module_utils.hostdev.vmi.instance import VirtualMachineInstance
 from ansible_collections.vfio.passthrough.plugins.module_utils.hostdev.vmi.meta import Metadata
+from ansible_collections.vfio.passthrough.plugins.module_utils.hostdev.vmi.networks import pod_interface
 from ansible_collections.vfio.passthrough.tests.cases.specs import spec_of
 
 GRANT = "vfio.passthrough/grant"

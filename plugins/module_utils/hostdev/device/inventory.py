@@ -123,7 +123,7 @@ class Skipped:
 
 @dataclass(frozen=True)
 class Inventory:
-    """Units in order of the declaration and then of addresses; skipped functions in order of addresses."""
+    """Units in order of the declaration and then of addresses; skipped functions in order of addresses, once for each resource."""
 
     units: tuple[Unit, ...] = ()
     skipped: tuple[Skipped, ...] = ()
@@ -155,6 +155,10 @@ def skipped_dict(one: Skipped) -> dict[str, Any]:
     return {"address": str(one.address), "resource": one.resource, "reason": one.reason, "detail": one.detail, "hint": one.hint}
 
 
+_Chosen = dict[str, tuple[Entry, list[Function]]]
+_Reasons = dict[tuple[str, Address], Skipped]
+
+
 def decide(
     matches: Sequence[tuple[Entry, Function]],
     groups: Mapping[str, Group],
@@ -176,30 +180,33 @@ def decide(
         if other:
             # what goes along with a unit of its own resource is handed out, though it is no unit
             along = _attached_by(units, taken[other]) if taken[other].resource == entry.resource else frozenset()
-            skipped.update({one.address: _shares(entry, one, other, taken[other]) for one in members if one.address not in along})
+            for one in members:
+                if one.address not in along:
+                    skipped[entry.resource, one.address] = _shares(entry, one, other, taken[other])
             continue
         for group in unit.groups:
             taken[group] = Holder(number, entry.resource, entry.position)
         units.append(unit)
         if unit.troubles:
-            skipped[unit.primary.address] = _troubled(unit)
-    handed = {one.address for unit in units if not unit.troubles for one in (unit.primary, *unit.selected)}
-    return Inventory(tuple(units), tuple(skipped[address] for address in sorted(skipped) if address not in handed))
+            skipped[unit.resource, unit.primary.address] = _troubled(unit)
+    handed = {(unit.resource, one.address) for unit in units if not unit.troubles for one in (unit.primary, *unit.selected)}
+    rest = [one for key, one in skipped.items() if key not in handed] if skipped else []
+    return Inventory(tuple(units), tuple(sorted(rest, key=attrgetter("address"))))
 
 
-def _claims(matches: Sequence[tuple[Entry, Function]]) -> tuple[dict[str, tuple[Entry, list[Function]]], dict[Address, Skipped]]:
+def _claims(matches: Sequence[tuple[Entry, Function]]) -> tuple[_Chosen, _Reasons]:
     """Return by group the first entry that claims it, with its functions there; and what is no unit by itself."""
-    chosen: dict[str, tuple[Entry, list[Function]]] = {}
-    skipped: dict[Address, Skipped] = {}
+    chosen: _Chosen = {}
+    skipped: _Reasons = {}
     for entry, function in matches:
         reason = unusable(function)
         if reason:
-            skipped.setdefault(function.address, Skipped(function.address, entry.resource, *reason))
+            skipped.setdefault((entry.resource, function.address), Skipped(function.address, entry.resource, *reason))
             continue
         first, members = chosen.setdefault(function.iommu_group, (entry, []))
         if first.resource != entry.resource:
             holder = Holder(function.iommu_group, first.resource, first.position)
-            skipped.setdefault(function.address, _shares(entry, function, function.iommu_group, holder))
+            skipped.setdefault((entry.resource, function.address), _shares(entry, function, function.iommu_group, holder))
         elif function not in members:
             members.append(function)
     return chosen, skipped
@@ -251,6 +258,12 @@ def _shares(entry: Entry, function: Function, group: str, holder: Holder) -> Ski
     whose = "its" if group == function.iommu_group else "its companion's"
     detail = f"{whose} IOMMU group {group} already serves {holder}"
     return Skipped(function.address, entry.resource, SHARES_GROUP, detail, "a group goes to one guest as a whole; drop one of the entries")
+
+
+def serves_another(address: Union[Address, str], resource: str, holder: str, position: str) -> Skipped:
+    """Return the reason of a device that an earlier entry of another resource has; position: of that entry."""
+    hint = "a device serves the first entry that means it; drop one of the entries, or select more narrowly"
+    return Skipped(address, resource, SHARES_GROUP, f"its device serves {holder} ({position})", hint)
 
 
 def _troubled(unit: Unit) -> Skipped:

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from ..device.declaration import PCI, Declaration, Entry
-from ..device.inventory import NO_IOMMU_GROUP, SERVED_BY_KUBEVIRT, Skipped
+from ..device.inventory import NO_IOMMU_GROUP, SERVED_BY_KUBEVIRT, SHARES_GROUP, Skipped
 from ..kernel.iommu import PENDING_REBOOT
 from .chain import ABSENT, BROKEN, GUEST, KERNEL, KUBERNETES, OK, PENDING, Chain, Link, chain_of
 from .facts import NodeFacts
@@ -29,7 +29,7 @@ def chains(declaration: Declaration, facts: NodeFacts, *, missing_ok: bool = Fal
     made = [chain_of(one.resource, one.name, _unit_links(one, facts)) for one in units]
     named = {(one.resource, one.name) for one in facts.seen}
     made += [
-        chain_of(one.resource, str(one.address), _following(_skipped_link(one, declaration, facts)))
+        chain_of(one.resource, str(one.address), _skipped_links(one, declaration, facts))
         for one in facts.skipped
         if (one.resource, str(one.address)) not in named
     ]
@@ -63,6 +63,15 @@ def _external_link(entry: Entry, facts: NodeFacts) -> Link:
         return Link(KUBERNETES, ABSENT, f"{served}; the kubelet cannot be asked whether it is: {facts.ledger_fault}")
     count = len(facts.ledger.allocatable.get(entry.resource, ()))
     return Link(KUBERNETES, OK if count else ABSENT, f"{served}; advertised now: {f'yes, {count} allocatable' if count else 'no'}")
+
+
+def _skipped_links(one: Skipped, declaration: Declaration, facts: NodeFacts) -> list[Link]:
+    served = {name for unit in facts.seen if unit.evidence for name in unit.name.split("+")}
+    others = any(unit.resource == one.resource and unit.evidence for unit in facts.seen)
+    if one.reason == SHARES_GROUP and others and str(one.address) in served:
+        # an entry that means more than an earlier one, and has the rest: as intended
+        return [Link(KERNEL, ABSENT, one.detail)]
+    return _following(_skipped_link(one, declaration, facts))
 
 
 def _skipped_link(one: Skipped, declaration: Declaration, facts: NodeFacts) -> Link:

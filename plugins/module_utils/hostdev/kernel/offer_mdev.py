@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ..device.declaration import MDEV, Declaration
-from ..device.inventory import NO_IOMMU_GROUP, Skipped
+from ..device.declaration import MDEV, Declaration, Entry
+from ..device.inventory import NO_IOMMU_GROUP, Skipped, serves_another
 from ..device.mdev import Mdev
 from ..device.offer import Found, Offer, Proof
 from ..root import Root
@@ -17,18 +17,20 @@ def find(root: Root, declaration: Declaration, _former: Sequence[Offer] = ()) ->
     """Return the offers of every mediated device whose type is declared; one without a group is skipped."""
     entries = declaration.of(MDEV).served
     offers, skipped = [], []
-    taken: set[str] = set()
+    taken: dict[str, Entry] = {}
     mdevs = read_mdevs(root) if entries else ()
     for entry in entries:
         for one in mdevs:
-            if one.uuid in taken or not any(one.is_of(wanted) for wanted in entry.types):
+            if not any(one.is_of(wanted) for wanted in entry.types):
                 continue
-            taken.add(one.uuid)
-            if one.iommu_group:
-                offers.append(_offer(root, entry.resource, one))
-            else:
+            first = taken.setdefault(one.uuid, entry)
+            if first.resource != entry.resource:
+                skipped.append(serves_another(one.uuid, entry.resource, first.resource, first.position))
+            elif not one.iommu_group:
                 skipped.append(_groupless(one, entry.resource))
-    return Found(tuple(offers), tuple(skipped))
+            elif first is entry:
+                offers.append(_offer(root, entry.resource, one))
+    return Found(tuple(offers), tuple(dict.fromkeys(skipped)))
 
 
 def _groupless(one: Mdev, resource: str) -> Skipped:

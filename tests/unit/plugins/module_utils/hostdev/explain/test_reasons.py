@@ -353,3 +353,17 @@ def test_b30_a_unit_with_another_number_names_the_pod_to_delete(host: FakeHost) 
     declaration = parse_declaration(pci())
     facts = replace(read_facts(host.root, declaration), verdict=OK, plugin=plugin(unit(), renumbered=[told]), ledger=ledger)
     assert chains(declaration, facts)[0].arrived
+
+
+def test_entry_that_means_an_earlier_ones_device_too_is_fine_while_it_has_others(host: FakeHost) -> None:
+    for bus, group in (("01", "16"), ("02", "17")):
+        host.function(f"0000:{bus}:00.0", driver="vfio-pci", group=group)
+        host.node(group)
+    one, rest = {"resource": "a.com/one", "select": {"address": "0000:01:00.0"}}, {"resource": GPU, "select": {"id": "10de:2684"}}
+    state, why = row(host, [one, rest], 2)
+    assert state == "shares-group"
+    assert "already serves a.com/one (hostdev_devices[0])" in why
+    assert link(host, [one, rest], 2).state == "absent"
+    # with nothing left it is a fault
+    last = {"resource": GPU, "select": {"class": "03"}}
+    assert link(host, [rest, {**last, "resource": "a.com/last"}], 2).state == "broken"

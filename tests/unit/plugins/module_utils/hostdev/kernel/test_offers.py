@@ -161,6 +161,17 @@ def test_a_unit_that_is_gone_says_why(host: FakeHost, change: Any, reason: str) 
     assert reason in offer_pci.gone(host.root, offer)
 
 
+def test_each_resource_is_told_why_it_has_not_a_function(host: FakeHost) -> None:
+    gpu(host)
+    gpu(host, "0000:02:00.0", "17", driver="nvidia")
+    declaration = declared({"select": {"id": "10de:2684"}}, {"select": {"address": GPU}}, {"select": {"address": "0000:02:00.0"}})
+    assert [(one.resource, str(one.address), one.reason) for one in offer_pci.skipped(host.root, declaration)] == [
+        ("a.com/r1", GPU, "shares-group"),
+        ("a.com/r0", "0000:02:00.0", "not-bound"),
+        ("a.com/r2", "0000:02:00.0", "not-bound"),
+    ]
+
+
 # mediated devices
 
 
@@ -180,6 +191,16 @@ def test_an_mdev_without_group_is_skipped_with_the_reason(host: FakeHost) -> Non
     found = offer_mdev.find(host.root, declared({"select": {"mdev_type": "nvidia-222"}}))
     assert found.offers == ()
     assert [(one.address, one.reason) for one in found.skipped] == [(UUID, "no-iommu-group")]
+
+
+def test_an_mdev_that_an_earlier_entry_has_is_told_where_it_is_missed(host: FakeHost) -> None:
+    host.mdev(UUID, group="100")
+    declaration = declared({"select": {"mdev_type": "GRID T4-1Q"}}, {"select": {"mdev_type": "nvidia-222"}})
+    found = offer_mdev.find(host.root, declaration)
+    assert [one.resource for one in found.offers] == ["a.com/r0"]
+    assert [(one.resource, one.address, one.reason, one.detail) for one in found.skipped] == [
+        ("a.com/r1", UUID, "shares-group", "its device serves a.com/r0 (hostdev_devices[0])")
+    ]
 
 
 def test_an_mdev_that_was_removed_says_so(host: FakeHost) -> None:

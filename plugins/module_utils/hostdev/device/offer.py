@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import NamedTuple, Optional
 
 from .inventory import HEALTHY, UNHEALTHY, Skipped
+from .usb import UsbDevice
 
 NO_DEVICE_NODE, GONE, NO_GRANT = "no-device-node", "gone", "no-grant-folder"
 LINK, LINE, NAMES = "link", "line", "names"
@@ -31,9 +32,9 @@ class Offer:
     values: its entries in the resource's variable. companions: functions that go to the guest beside the one value.
     required: device nodes without which it is unhealthy; optional: nodes that are handed out where they exist;
     present: those of both that exist. upstream: the buses and bridges above it, from the root down, itself last.
-    members: the functions of its IOMMU group. permissions: of the nodes in the container's device cgroup.
-    trouble: why it is unhealthy, apart from missing nodes; trouble_code: the same as one word. proofs: what is looked at
-    again before it is handed out.
+    members: the functions of its IOMMU group. permissions: of the nodes in the container's device cgroup. plugged: the USB
+    devices that it is made of. trouble: why it is unhealthy, apart from missing nodes; trouble_code: the same as one word.
+    proofs: what is looked at again before it is handed out.
     """
 
     kind: str
@@ -50,6 +51,7 @@ class Offer:
     upstream: tuple[str, ...] = ()
     members: tuple[str, ...] = ()
     permissions: str = "mrw"
+    plugged: tuple[UsbDevice, ...] = ()
     trouble: str = ""
     trouble_code: str = ""
     proofs: tuple[Proof, ...] = ()

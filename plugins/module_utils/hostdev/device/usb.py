@@ -44,6 +44,14 @@ class UsbDevice:
         """Return what stays the same when it is plugged in again: "1-4.2", or "1-4.2:SERIAL"."""
         return f"{self.port}:{self.serial}" if self.serial else self.port
 
+    def is_again(self, other: UsbDevice) -> bool:
+        """Return whether this is the other device as far as can be told: the same kind with the same serial at the same port."""
+        return self.port == other.port and self.is_alike(other)
+
+    def is_alike(self, other: UsbDevice) -> bool:
+        """Return whether this may be the other device, wherever it is plugged in: the same kind with the same serial."""
+        return (self.vendor, self.product, self.serial) == (other.vendor, other.product, other.serial)
+
 
 @dataclass(frozen=True)
 class UsbSelector:

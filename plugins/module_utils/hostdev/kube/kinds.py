@@ -25,6 +25,7 @@ class Kind:
     """One kind of device.
 
     find: the offers of a declaration; it is told what was offered before. gone: why a former offer is none any more.
+    replaced: whether a former unit cannot come back, since units of its resource that were not there before have its devices.
     skipped: why other devices are none, where find does not tell that because it takes a look at more than what is offered.
     prefix: of the variable that names the devices, empty when none does. control: nodes that come with any unit.
     vfio: whether a guest locks its memory for it. prefers: whether it matters which units a container gets.
@@ -40,13 +41,14 @@ class Kind:
     prefers: bool = True
     one_place: bool = False
     handover: bool = False
+    replaced: Optional[Callable[[Offer, Sequence[Offer]], bool]] = None
     skipped: Optional[Callable[[Root, Declaration, Sequence[Offer]], tuple[Skipped, ...]]] = None
 
 
 KINDS: dict[str, Kind] = {
     PCI: Kind(offer_pci.find, offer_pci.gone, PREFIXES["pci"], (VFIO,), vfio=True, skipped=offer_pci.skipped),
     MDEV: Kind(offer_mdev.find, offer_mdev.gone, PREFIXES["mdev"], (VFIO,), vfio=True),
-    USB: Kind(offer_usb.find, offer_usb.gone, PREFIXES["usb"]),
+    USB: Kind(offer_usb.find, offer_usb.gone, PREFIXES["usb"], replaced=offer_usb.replaced),
     NODE: Kind(offer_node.find, offer_node.gone, prefers=False, one_place=True),
     IOMMUFD: Kind(offer_node.find, offer_node.gone, prefers=False, one_place=True, handover=True),
 }

@@ -33,7 +33,8 @@ def merge(root: Root, former: Sequence[Offer], found: Found, declared: Callable[
     """Return the offers now; a former one that was not found again stays, unhealthy and with the reason.
 
     The kubelet shows a unit that leaves the list as unknown, an unhealthy one as what it is. A former unit goes when its
-    resource is declared no more (declared: of resource and kind), or when its device is offered under another id or resource.
+    resource is declared no more (declared: of resource and kind), when its device is offered under another id or resource,
+    or when new units have what it was made of.
     """
     before, after = by_resource(former), by_resource(found.offers)
     single = [offer for units in after.values() if not KINDS[units[0].kind].one_place for offer in units]
@@ -51,11 +52,13 @@ def merge(root: Root, former: Sequence[Offer], found: Found, declared: Callable[
 
 def _merged(root: Root, former: Sequence[Offer], found: Sequence[Offer], stays: Callable[[Offer], bool]) -> Iterator[Offer]:
     now = {key_of(offer): offer for offer in found}
+    known = set(map(key_of, former))
+    fresh = [offer for key, offer in now.items() if key not in known]
     for offer in former:
-        again = now.pop(key_of(offer), None)
+        again, replaced = now.pop(key_of(offer), None), KINDS[offer.kind].replaced
         if again is not None:
             yield again
-        elif stays(offer):
+        elif stays(offer) and not (replaced and replaced(offer, fresh)):
             yield replace(offer, present=(), trouble=KINDS[offer.kind].gone(root, offer), trouble_code=GONE, proofs=())
     yield from now.values()
 

@@ -69,7 +69,9 @@ class Collector:
         """Yield the metric families (prometheus_client's Collector protocol)."""
         offers, skipped = self._units()
         devices = Counter((one.resource, one.health, one.code) for one in offers)
-        devices.update((one.resource, SKIPPED, one.reason) for one in skipped)
+        # a unit that is unhealthy is counted as that
+        units = {(one.resource, one.name) for one in offers}
+        devices.update((one.resource, SKIPPED, one.reason) for one in skipped if (one.resource, str(one.address)) not in units)
         yield _gauge("devices", "Units by resource, state and reason", ("resource", "state", "reason"), devices.items())
         told = [((resource,), float(value)) for resource, value in self._registered().items()]
         yield _gauge("registered", "Whether the kubelet holds a stream of the resource", ("resource",), told)

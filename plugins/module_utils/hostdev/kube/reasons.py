@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Collection
 from typing import Callable, Optional
 
 from ..device.faults import Fault
@@ -18,10 +19,12 @@ _LONGEST = 10.0
 class Reasons:
     """The devices that are skipped, as last found; `find` looks when that was asked for and is due."""
 
-    def __init__(self, look: Callable[[], tuple[Skipped, ...]]) -> None:
-        """Begin with a look that is due."""
+    def __init__(
+        self, look: Callable[[], tuple[Skipped, ...]], units: Callable[[], Collection[tuple[str, str]]] = frozenset[tuple[str, str]]
+    ) -> None:
+        """Begin with a look that is due. units: resource and name of each unit, which tells by itself why it is unhealthy."""
         self.skipped: tuple[Skipped, ...] = ()
-        self._look = look
+        self._look, self._units = look, units
         self._asked: Optional[float] = 0.0
         self._due = 0.0
 
@@ -47,7 +50,8 @@ class Reasons:
             self.skipped = self._look()
         except (Fault, OSError) as fault:
             log.error("%s; the last reasons stay", fault)  # noqa: TRY400
+        units = self._units()
         for one in self.skipped:
-            if one not in before:
+            if one not in before and (one.resource, str(one.address)) not in units:
                 log.info("%s (%s): not offered: %s", one.address, one.resource, one.detail)
         return None

@@ -60,7 +60,7 @@ class Service:
         self._offers: tuple[Offer, ...] = ()
         self._served: tuple[frozenset[str], Declaration] = (frozenset(), Declaration())
         self._own = Declaration()
-        self._reasons = Reasons(self._find_skipped)
+        self._reasons = Reasons(self._find_skipped, lambda: {(one.resource, one.name) for one in self._offers})
         self._changed = False
         self._state = StateFile(options.state)
         self._faults: tuple[str, ...] = ()

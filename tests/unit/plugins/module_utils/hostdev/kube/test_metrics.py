@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import socket
 import urllib.request
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from ansible_collections.vfio.passthrough.plugins.module_utils.hostdev.device.address import Address
+from ansible_collections.vfio.passthrough.plugins.module_utils.hostdev.device.declaration import PCI
 from ansible_collections.vfio.passthrough.plugins.module_utils.hostdev.device.faults import Busy, Fault, Refused, Unsupported
+from ansible_collections.vfio.passthrough.plugins.module_utils.hostdev.device.inventory import Skipped
+from ansible_collections.vfio.passthrough.plugins.module_utils.hostdev.device.offer import Offer
 from ansible_collections.vfio.passthrough.plugins.module_utils.hostdev.kube import metrics
-from ansible_collections.vfio.passthrough.plugins.module_utils.hostdev.kube.metrics import Tally, parse_address
+from ansible_collections.vfio.passthrough.plugins.module_utils.hostdev.kube.metrics import Collector, Tally, parse_address
 from ansible_collections.vfio.passthrough.plugins.module_utils.hostdev.kube.process import alone
 from ansible_collections.vfio.passthrough.tests.fakes.kubelet import until
 from ansible_collections.vfio.passthrough.tests.fakes.plugin import HEALTHY, PluginBench
@@ -55,6 +60,15 @@ def test_the_page_tells_what_happened(running: PluginBench, address: str) -> Non
         'vfio_passthrough_update_seconds_bucket{le="+Inf"} ',
     ):
         assert line in text
+
+
+def test_a_unit_that_is_unhealthy_is_counted_once() -> None:
+    pytest.importorskip("prometheus_client")
+    unit = Offer(PCI, "a.com/gpu", "16", "0000:01:00.0", trouble="held by nvidia", trouble_code="group-not-viable")
+    skipped = [Skipped(Address.parse(address), "a.com/gpu", "group-not-viable", "held") for address in ("0000:01:00.0", "0000:02:00.0")]
+    collector = Collector(Tally(), Counter(), lambda: ([unit], skipped), dict)
+    (devices,) = [one for one in collector.collect() if one.name == "vfio_passthrough_devices"]
+    assert {one.labels["state"]: one.value for one in devices.samples} == {"Unhealthy": 1.0, "Skipped": 1.0}
 
 
 def test_update_times_are_a_histogram() -> None:

@@ -59,3 +59,11 @@ def test_each_reason_is_told_once_and_a_failed_look_leaves_them(caplog: pytest.L
     reasons.find(30.0, registered=True)
     assert "Permission denied; the last reasons stay" in caplog.text
     assert reasons.skipped == (ONE,)
+
+
+def test_a_unit_tells_its_reason_itself(caplog: pytest.LogCaptureFixture) -> None:
+    reasons = Reasons(Looks(), lambda: {(ONE.resource, str(ONE.address))})
+    with caplog.at_level(logging.INFO):
+        reasons.find(0.0, registered=True)
+    assert reasons.skipped == (ONE,)
+    assert "not offered" not in caplog.text

@@ -18,10 +18,10 @@ from .facts import Where, ask_ledger
 from .mends import mend
 from .nearest import Unmatched, read_unmatched
 from .renumbering import renumbering
-from .state import read_state
+from .state import SERVICE, read_state
 
 VERSION = 1
-NO_SUCH_DEVICE, EXTERNAL = "no-such-device", "external"
+NO_SUCH_DEVICE, EXTERNAL, NOT_REGISTERED = "no-such-device", "external", "not-registered"
 SERVICE_SAYS, MACHINE_SHOWS = "service", "machine"
 HEAD = ("DEVICE", "RESOURCE", "KIND", "UNIT", "NUMA", "STATE", "HOLDER", "WHY")
 
@@ -52,6 +52,18 @@ def read_listing(root: Root, declaration: Declaration, where: Where) -> dict[str
     return {"version": VERSION, "source": source, "holders_fault": fault, "devices": devices, "renumbered": list(told["renumbered"])}
 
 
+def _unregistered(unit: Mapping[str, Any], told: Mapping[str, Any]) -> dict[str, str]:
+    """Return what to say of a unit that only the kubelet does not know; nothing of others, and where nobody says."""
+    if unit["reason"]:
+        return {}
+    for one in told.get("resources", ()):
+        if one.get("resource") == unit["resource"] and not one.get("registered", True):
+            cause = f": {one['cause']}" if one.get("cause") else ""
+            todo = f"is the kubelet up? look at its journal and that of {SERVICE}"
+            return {"state": NOT_REGISTERED, "code": NOT_REGISTERED, "why": f"not registered with the kubelet{cause}", "mend": todo}
+    return {}
+
+
 def _machine_state(root: Root, declaration: Declaration, where: Where) -> dict[str, Any]:
     offers: Sequence[Offer] = find(root, declaration).offers
     stored = read_stored(root.at(where.plugin_folder)) or ()
@@ -73,7 +85,7 @@ def _unit(unit: Mapping[str, Any], told: Mapping[str, Any], ledger: Optional[Led
     if not why:
         why, todo = renumbering(told, ledger, unit["resource"], unit["id"], unit["values"]) or (_together(unit), "")
     holders = ledger.holders(unit["resource"], unit["id"] if unit["count"] == 1 else None) if ledger else None
-    return _row(
+    row = _row(
         unit["name"],
         unit["resource"],
         unit["kind"],
@@ -87,6 +99,7 @@ def _unit(unit: Mapping[str, Any], told: Mapping[str, Any], ledger: Optional[Led
         holders=None if holders is None else [{"namespace": one.namespace, "pod": one.pod, "container": one.container} for one in holders],
         mend=todo,
     )
+    return {**row, **_unregistered(unit, told)}
 
 
 def _together(unit: Mapping[str, Any]) -> str:

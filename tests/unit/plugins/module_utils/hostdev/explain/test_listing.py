@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -62,12 +62,12 @@ def rows(host: FakeHost, entries: list[dict[str, Any]] | None = None, **more: An
     return {f"{one['resource']} {one['device']}": one for one in found["devices"]}
 
 
-def served(host: FakeHost, former: tuple[Offer, ...] = ()) -> tuple[Offer, ...]:
+def served(host: FakeHost, former: tuple[Offer, ...] = (), resources: Sequence[dict[str, Any]] = ()) -> tuple[Offer, ...]:
     """Write the state file that a service would write, which offered `former` before."""
     offers = merge(host.root, former, find(host.root, DECLARATION, former), lambda *_all: True)
     past = Past(host.base / PLUGINS.lstrip("/"), lambda: 0.0)
     past.take(offers, changed=True)
-    host.write(PLUGIN_STATE, state_text(offers, find_skipped(host.root, DECLARATION), [], "/g", past))
+    host.write(PLUGIN_STATE, state_text(offers, find_skipped(host.root, DECLARATION), resources, "/g", past))
     return offers
 
 
@@ -136,6 +136,20 @@ def test_the_services_reasons_are_told_where_it_runs(host: FakeHost) -> None:
     assert "none" not in told
     (line,) = [line for line in table(found) if line.startswith("0000:01:00.0")]
     assert "/dev/vfio/16 does not exist (since 1970-01-01T00:00:00Z) -> VFIO makes the node" in line
+
+
+@pytest.mark.parametrize(("cause", "told"), [("", ""), ("waiting for the kubelet: no socket", ": waiting for the kubelet: no socket")])
+def test_a_resource_that_the_kubelet_does_not_know_says_so(host: FakeHost, cause: str, told: str) -> None:
+    host.bind(host.folder_of("0000:01:00.1"), "snd_hda_intel")
+    served(host, (), [{"resource": name, "socket": "", "registered": name == KVM, "cause": cause} for name in (GPU, VGPU, KVM)])
+    listed = rows(host)
+    assert listed[f"{KVM} /dev/kvm"]["state"] == "Healthy"
+    assert listed[f"{GPU} 0000:01:00.0"]["code"] == "group-not-viable"
+    vgpu = listed[f"{VGPU} {UUID}"]
+    assert (vgpu["state"], vgpu["code"], vgpu["why"]) == ("not-registered", "not-registered", f"not registered with the kubelet{told}")
+    assert "is the kubelet up?" in vgpu["mend"]
+    (line,) = [line for line in table(read_listing(host.root, DECLARATION, Where())) if line.startswith(UUID)]
+    assert line.split()[5] == "not-registered"
 
 
 def test_a_group_that_is_not_viable_has_one_row_with_its_mend(host: FakeHost) -> None:

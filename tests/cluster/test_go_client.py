@@ -95,7 +95,7 @@ def test_registration_and_first_list(bench: Bench) -> None:
     told = bench.kubelet.wait("registration", lambda event: event["event"] == "registered")
     assert told["response"] == {"version": "v1beta1", "endpoint": SOCKET, "resource_name": RESOURCE, "options": OPTIONS}
     assert bench.kubelet.wait("options", lambda event: event["event"] == "options")["response"] == OPTIONS
-    devices = bench.kubelet.listed(RESOURCE, lambda devices: bool(devices))["response"]["devices"]
+    devices = bench.kubelet.listed(RESOURCE, bool)["response"]["devices"]
     # an int64 is a text in JSON
     topology = {group: None if numa == "-1" else {"nodes": [{"ID": numa}]} for dummy, group, numa in CARDS}
     assert devices == [{"ID": group, "health": "Healthy", "topology": topology[group]} for group in sorted(topology)]

@@ -61,7 +61,8 @@ class MachineFacts:
         number = function.vgpu_type.strip()
         siblings = [function.address, *self._virtual_functions(function)]
         names = (name for address in siblings for known, name in self._profiles(address) if known == number)
-        return (number, *([name] if (name := next(names, "")) else []))
+        name = next(names, "")
+        return (number, name) if name else (number,)
 
     def _virtual_functions(self, function: Function) -> list[Address]:
         if function.physfn is None:

@@ -11,9 +11,12 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from functools import partial
 from typing import Any, Callable
 
-from . import rpc  # noqa: F401  (sets what gRPC reads, before its parts are imported)
+from .rpc import grpc
 
+# `rpc` sets what gRPC reads before its parts are imported
 try:
+    if grpc is None:
+        raise ImportError
     from grpc._cython.cygrpc import ReceiveMessageOperation
     from grpc._server import _RECEIVE_MESSAGE_TOKEN, _receive_message
 except ImportError:

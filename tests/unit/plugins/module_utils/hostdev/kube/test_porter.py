@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import resource
 import socket
 import subprocess
 import sys
@@ -289,6 +290,15 @@ def test_a_closed_door_lets_nobody_in_and_the_others_stay_open(house: House) -> 
         connect(path)
 
 
+@pytest.fixture(name="many_files")
+def _many_files() -> Iterator[None]:
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (before[1], before[1]))
+    yield
+    resource.setrlimit(resource.RLIMIT_NOFILE, before)
+
+
+@pytest.mark.usefixtures("many_files")
 def test_one_thread_attends_256_doors(house: House) -> None:
     before = threading.active_count()
     paths = [house.door(str(number)) for number in range(256)]

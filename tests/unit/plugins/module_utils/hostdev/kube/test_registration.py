@@ -72,7 +72,7 @@ def test_a_kubelet_of_another_version_is_told_once_and_asked_again(stand: Stand,
     stand.kubelet.refusal = VERSION
     stand.kubelet.start()
     pauses = [stand.answered()]
-    for _ in range(8):
+    for dummy in range(8):
         pauses.append(stand.answered(pauses[-1] or 0.0))
     assert caplog.text.count(VERSION) == 1
     # half a second that doubles, up to half a minute, each a fifth more or less

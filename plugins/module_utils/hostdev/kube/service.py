@@ -9,7 +9,7 @@ import time
 from pathlib import Path
 from typing import Callable, Optional
 
-from ..device.declaration import Declaration, Entry
+from ..device.declaration import Declaration
 from ..device.faults import Busy
 from ..device.handover import handover_folder
 from ..device.inventory import SERVED_BY_KUBEVIRT, Skipped
@@ -30,6 +30,7 @@ from .reasons import Reasons
 from .roster import changes, merge, retained
 from .servers import Servers
 from .state import StateFile, state_text
+from .virthandler import VirtHandler
 from .watch import DEVICE, MERGE_SECONDS, FolderWatch, Waker, watch_devices
 
 log = logging.getLogger(__name__)
@@ -58,6 +59,8 @@ class Service:
         # as found, and as told: with what else keeps a unit from being used
         self._found: tuple[Offer, ...] = ()
         self._offers: tuple[Offer, ...] = ()
+        self._virt_handler = VirtHandler(Path(options.plugin_folder), options.kubelet, options.check_seconds)
+        self._left: frozenset[str] = frozenset()
         self._served: tuple[frozenset[str], Declaration] = (frozenset(), Declaration())
         self._own = Declaration()
         self._reasons = Reasons(self._find_skipped, lambda: {(one.resource, one.name) for one in self._offers})
@@ -84,6 +87,7 @@ class Service:
     def refresh(self) -> Optional[float]:
         """Look, tell the kubelet what changed, register what is not; return the seconds until something is due, None for none."""
         before = self._offers
+        self._left, wait = self._virt_handler.serves((entry.resource for entry in self._config.declaration.served), time.monotonic())
         self._found, self._offers = self._look()
         self._servers.compose({entry.resource: entry.kind for entry in self._mine().served}, self._offers)
         lines = changes(before, self._offers)
@@ -94,7 +98,7 @@ class Service:
             self._tally.updated(time.monotonic() - self.waker.since)
         self._past.take(self._offers, changed=bool(lines))
         now = time.monotonic()
-        due = [*self._servers.step(now), _AGAIN_SECONDS if self._faults else None]
+        due = [*self._servers.step(now), _AGAIN_SECONDS if self._faults else None, wait]
         if lines:
             self._reasons.ask(now)
         due.append(self._reasons.find(now, registered=all(self._servers.registered().values())))
@@ -171,15 +175,11 @@ class Service:
 
     def _mine(self) -> Declaration:
         """Return the declaration without what KubeVirt's virt-handler serves on this node (design decision 15)."""
-        left = frozenset(entry.resource for entry in self._config.declaration.served if self._kubevirts(entry))
-        if self._served != (left, self._config.declaration):
-            self._served = (left, self._config.declaration)
-            self._own = Declaration(tuple(entry for entry in self._config.declaration.served if entry.resource not in left))
+        wanted = (self._left, self._config.declaration)
+        if self._served != wanted:
+            self._served = wanted
+            self._own = Declaration(tuple(entry for entry in self._config.declaration.served if entry.resource not in self._left))
         return self._own
-
-    def _kubevirts(self, entry: Entry) -> bool:
-        domain, _slash, name = entry.resource.partition("/")
-        return domain == "devices.kubevirt.io" and (Path(self._options.plugin_folder) / f"kubevirt-{name}.sock").exists()
 
     def _nodes(self) -> list[Path]:
         """Return the device nodes whose coming and going matters, of what is declared and of what is offered."""
@@ -191,7 +191,7 @@ class Service:
 
     def _left_to_kubevirt(self) -> list[Skipped]:
         detail, hint = "KubeVirt's virt-handler serves this resource on this node", "take the entry out of the declaration"
-        left = [entry for entry in self._config.declaration.served if self._kubevirts(entry)]
+        left = [entry for entry in self._config.declaration.served if entry.resource in self._left]
         return [Skipped(" or ".join(entry.wanted), entry.resource, SERVED_BY_KUBEVIRT, detail, hint) for entry in left]
 
 

@@ -10,7 +10,6 @@ from typing import Any
 
 import pytest
 from ansible_collections.vfio.passthrough.plugins.module_utils.hostdev.device.declaration import MDEV, PCI, USB
-from ansible_collections.vfio.passthrough.plugins.module_utils.hostdev.device.inventory import SERVED_BY_KUBEVIRT
 from ansible_collections.vfio.passthrough.plugins.module_utils.hostdev.kube import kinds
 from ansible_collections.vfio.passthrough.plugins.module_utils.hostdev.kube import service as module
 from ansible_collections.vfio.passthrough.tests.fakes.kubelet import until
@@ -127,13 +126,3 @@ def test_b19_a_machine_without_pci_is_served_all_the_same(make: Make) -> None:
     until(lambda: bench.kubelet.lists_of.get("example.com/gpu") == [{}], "an empty list")
     assert bench.kubelet.lists_of[bench.resources[USB]][-1] == {"1-1": "Healthy", "1-2": "Healthy"}
     assert bench.alive
-
-
-def test_a_node_that_virt_handler_serves_is_left_to_it(make: Make) -> None:
-    """Design decision 15: whoever registers a resource second steals it from the first."""
-    bench = make("node")
-    (bench.folder / "kubevirt-kvm.sock").touch()
-    until(lambda: bench.kubelet.last() == {}, "an empty list")
-    until(lambda: [one["reason"] for one in state(bench).get("skipped", [])] == [SERVED_BY_KUBEVIRT], "the reason")
-    (bench.folder / "kubevirt-kvm.sock").unlink()
-    until(lambda: bench.kubelet.last() == {"kvm0": "Healthy", "kvm1": "Healthy"}, "the units again")

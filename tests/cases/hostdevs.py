@@ -3,10 +3,18 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from typing import Any
 from uuid import NAMESPACE_OID, uuid5
 
+from ansible_collections.vfio.passthrough.plugins.module_utils.hostdev.device.address import Address
+
 _STANDS_FOR_UUID = re.compile(r"(?<![\w-])(u|[0-9]{9,10})-[0-9](?![\w-])")
+
+
+def address_of(given: Mapping[str, str]) -> Address:
+    """Return a PCI address from its coordinates: 0x and hexadecimal digits, else decimal ones."""
+    return Address(*(int(given[key], 0) for key in ("domain", "bus", "slot", "function")))
 
 
 def hostdev_dict(element: Any) -> dict[str, Any]:

@@ -8,19 +8,24 @@ from typing import TYPE_CHECKING, List, Optional
 from ..device.faults import Refused
 from ..vmi.domain import Cpu, Domain, KernelBoot
 from ..vmi.instance import VirtualMachineInstance
-from .building import hostdevs, ports_needed
-from .controllers import Controller, controller_element
+from .arrangement import Arrangement, arrange
+from .controllers import controller_element
 from .disks import VIRTIO_MODEL, disk_elements, needs_scsi
 from .elements import element, to_text
 from .environment import EnvironmentSource
-from .hostdev import Hostdev, hostdev_element
+from .hostdev import hostdev_element
+from .memory import backing_element, nodes_element, pins_element, tune_element
+from .root_complex import place_on_root_complex
 from .settings import DomainSettings
-from .sources import Source, entries_of, resolve
+from .sources import Source
+from .topology import Topology, topology_of
 
 if TYPE_CHECKING:
     from lxml.etree import _Element as Element
 
 _NO_HOLE = "kubevirt.io/disablePCIHole64"
+_ON_ROOT = "kubevirt.io/placePCIDevicesOnRootComplex"
+_MEMFD = "kubevirt.io/memfd"
 # model of the manifest -> attributes of <cpu>; any other name is a model of libvirt's
 _NATIVE: Mapping[str, Mapping[str, str]] = {
     "": {"mode": "host-model"},
@@ -41,14 +46,15 @@ def render(vmi: VirtualMachineInstance, environment: Mapping[str, str], settings
 
 def render_from(vmi: VirtualMachineInstance, sources: Sequence[Source], settings: DomainSettings) -> str:
     """Return the domain's XML with the devices' addresses from these sources."""
-    resolved = resolve(entries_of(vmi.spec), sources)
-    # bus 0 is the root complex; a root port of our own per device of several functions comes first
-    buses = range(1, 1 + ports_needed(resolved))
-    return to_text(domain_element(vmi, hostdevs(resolved, buses), buses, settings))
+    topology = topology_of(vmi.spec.domain, settings.host)
+    no_hole = vmi.metadata.annotations.get(_NO_HOLE, "").lower() == "true"
+    arrangement = arrange(vmi.spec, sources, topology, settings, no_hole=no_hole)
+    return to_text(domain_element(vmi, arrangement, topology, settings))
 
 
-def domain_element(vmi: VirtualMachineInstance, devices: Sequence[Hostdev], buses: Sequence[int], settings: DomainSettings) -> Element:
-    """Return the <domain>; `buses` are the root ports that the devices' guest addresses name."""
+def domain_element(vmi: VirtualMachineInstance, arrangement: Arrangement, topology: Topology, settings: DomainSettings) -> Element:
+    """Return the whole of it as an element; Refused without memory, or when two devices would have one alias."""
+    memfd = vmi.metadata.annotations.get(_MEMFD) != "false"
     domain = vmi.spec.domain
     memory = domain.guest_memory
     if memory is None:
@@ -59,12 +65,16 @@ def domain_element(vmi: VirtualMachineInstance, devices: Sequence[Hostdev], buse
         element("name", text=f"{vmi.metadata.namespace or 'default'}_{vmi.name}"),
         element("uuid", text=vmi.uuid),
         element("memory", {"unit": "b"}, text=memory.ceil()),
+        backing_element(topology.page, topology.nodes, memfd=memfd),
         element("vcpu", {"placement": "static"}, text=domain.cpus),
+        pins_element(topology.pins, topology.emulator),
+        tune_element(topology.nodes),
         _sysinfo(vmi),
         _os(domain, settings),
         element("features", {}, element("acpi"), element("smm", {"state": "on"}) if _secure(domain) else None),
-        _cpu(domain, settings),
-        _devices(vmi, devices, buses, settings),
+        _cpu(domain, topology, settings),
+        _devices(vmi, arrangement, settings),
+        element("iommufd", {"enabled": "yes", "fdgroup": "iommu"}) if settings.iommufd else None,
     )
     _refuse_equal_aliases(root, vmi.name)
     return root
@@ -123,10 +133,11 @@ def _kernel(boot: KernelBoot, settings: DomainSettings) -> Sequence[Optional[Ele
     )
 
 
-def _cpu(domain: Domain, settings: DomainSettings) -> Element:
+def _cpu(domain: Domain, topology: Topology, settings: DomainSettings) -> Element:
     sockets, cores, threads = domain.topology
     attributes, model = _cpu_model(domain.cpu, emulation=settings.emulation)
-    return element("cpu", attributes, model, element("topology", {"sockets": sockets, "cores": cores, "threads": threads}))
+    counts = {"sockets": sockets, "cores": cores, "threads": threads}
+    return element("cpu", attributes, model, element("topology", counts), nodes_element(topology.nodes))
 
 
 def _cpu_model(cpu: Cpu, *, emulation: bool) -> tuple[Mapping[str, str], Optional[Element]]:
@@ -136,23 +147,25 @@ def _cpu_model(cpu: Cpu, *, emulation: bool) -> tuple[Mapping[str, str], Optiona
     return {"mode": "custom", "match": "exact"}, element("model", text=cpu.model)
 
 
-def _devices(vmi: VirtualMachineInstance, devices: Sequence[Hostdev], buses: Sequence[int], settings: DomainSettings) -> Element:
+def _devices(vmi: VirtualMachineInstance, arrangement: Arrangement, settings: DomainSettings) -> Element:
     spec = vmi.spec
-    no_hole = vmi.metadata.annotations.get(_NO_HOLE, "").lower() == "true"
-    return element(
+    usb = any(device.kind == "usb" for device in arrangement.devices)
+    devices = element(
         "devices",
         {},
-        *(hostdev_element(device) for device in devices),
-        element("controller", {"type": "usb", "index": 0, "model": "qemu-xhci" if any(one.kind == "usb" for one in devices) else "none"}),
+        *(hostdev_element(device) for device in arrangement.devices),
+        element("controller", {"type": "usb", "index": 0, "model": "qemu-xhci" if usb else "none"}),
         element("controller", {"type": "scsi", "index": 0, "model": VIRTIO_MODEL}) if needs_scsi(spec) else None,
-        controller_element(Controller(0, "pcie-root", hole_kib=0 if no_hole else None)) if no_hole or buses else None,
-        *(controller_element(Controller(bus, "pcie-root-port")) for bus in buses),
+        *(controller_element(controller) for controller in arrangement.controllers),
         # memory that devices may write to cannot be taken back from the guest
         element("memballoon", {"model": "none"}),
         *disk_elements(spec, settings),
         *_serial(vmi, settings),
         _rng() if spec.domain.devices.rng else None,
     )
+    if vmi.metadata.annotations.get(_ON_ROOT) == "true":
+        place_on_root_complex(devices)
+    return devices
 
 
 def _serial(vmi: VirtualMachineInstance, settings: DomainSettings) -> Sequence[Element]:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import Optional
 
 from ..vmi import mounts
+from .sriov import NetworkAddresses
+from .topology import HostCpus
 
 
 @dataclass(frozen=True)
@@ -13,9 +16,16 @@ class DomainSettings:
 
     emulation: no KVM (domain type qemu). work_dir: the launcher's own folder, for the serial line and UEFI variables.
     kernel_dir, container_disks, disks: where the pod has them (vmi/mounts.py). efi_*: the firmware of Debian's package ovmf.
+    host: CPUs and NUMA nodes, for guests with dedicated CPUs. by_numa: place PCI devices by NUMA node (KubeVirt's gate
+    PCINUMAAwareTopology). networks: the virtual functions of SR-IOV interfaces, None where nobody knows them. iommufd: the
+    node offers /dev/iommu and the launcher holds it.
     """
 
     emulation: bool = False
+    host: HostCpus = field(default_factory=HostCpus)
+    by_numa: bool = False
+    networks: Optional[NetworkAddresses] = None
+    iommufd: bool = False
     work_dir: str = "/var/run/vfio-passthrough"
     kernel_dir: str = mounts.KERNEL_BOOT
     container_disks: str = mounts.CONTAINER_DISKS

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import select
 import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -16,9 +17,10 @@ from ansible_collections.vfio.passthrough.plugins.module_utils.hostdev.device.no
 from ansible_collections.vfio.passthrough.plugins.module_utils.hostdev.kube.iommufd import open_iommu
 from ansible_collections.vfio.passthrough.plugins.module_utils.hostdev.kube.options import PluginOptions
 from ansible_collections.vfio.passthrough.plugins.module_utils.hostdev.kube.service import Service
+from ansible_collections.vfio.passthrough.plugins.module_utils.hostdev.kube.waking import Waker
 from ansible_collections.vfio.passthrough.plugins.module_utils.hostdev.root import Root
 from ansible_collections.vfio.passthrough.tests.fakes.host import FakeHost
-from ansible_collections.vfio.passthrough.tests.fakes.kubelet import FakeKubelet
+from ansible_collections.vfio.passthrough.tests.fakes.kubelet import FakeKubelet, until
 
 RESOURCE = "example.com/gpu"
 HEALTHY, A_LOST = {"16": "Healthy", "17": "Healthy"}, {"16": "Unhealthy", "17": "Healthy"}
@@ -94,6 +96,24 @@ STANDS = {
 }
 
 
+class TimedWaker(Waker):
+    """A waker that tells whether the loop waits for events alone: what it would do by itself within 20 s is nothing."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._seconds = 0.0
+
+    def wait(self, seconds: float, earliest: float) -> bytes:
+        self._seconds = seconds
+        told = super().wait(seconds, earliest)
+        self._seconds = 0.0
+        return told
+
+    @property
+    def idle(self) -> bool:
+        return self._seconds > 20 and not select.select([self._read], [], [], 0)[0]
+
+
 class PluginBench:
     """A host of two units of each kind, a kubelet that may be there, and the service in a thread.
 
@@ -115,10 +135,11 @@ class PluginBench:
             config=str(base / "etc/devices.json"),
             grants=str(base / "g"),
             release=str(base / "lib/current"),
-            check_seconds=1.0,
+            check_seconds=1000.0,
         )
         self.kubelet = FakeKubelet(self.folder)
         self.service: Service | None = None
+        self.waker = TimedWaker()
         self.iommu_works = True
         self._end = threading.Event()
         self._thread: threading.Thread | None = None
@@ -138,6 +159,7 @@ class PluginBench:
     def start(self) -> None:
         self._end.clear()
         self.service = Service(self.host.root, self.options, opener=self._open_iommu)
+        self.waker = self.service.waker = TimedWaker()
         self._thread = threading.Thread(target=self.service.run, args=(self._end.is_set,))
         self._thread.start()
 
@@ -148,6 +170,10 @@ class PluginBench:
             self._thread.join()
             self.service.stop()
             self.service = None
+
+    def settle(self) -> None:
+        """Wait until only an event makes the service look: what a test does next is seen by its event, or not at all."""
+        until(lambda: self.waker.idle, "the service waits for events alone")
 
     @property
     def alive(self) -> bool:

@@ -145,7 +145,7 @@ class Registrar:
         self._known, self._said = self._asked, ""
         log.info("%s: registered with the kubelet (%s)", self.resource, self.socket)
         # the kubelet opens the stream behind its answer, and never tries again by itself
-        return self._rest(max(_STREAM_DUE, self._pause), now)
+        return 0.0 if self.registered else self._rest(max(_STREAM_DUE, self._pause), now)
 
     def _failed(self, fault: Exception, now: float) -> float:
         self._known = None

@@ -20,7 +20,7 @@ from .held import held_places
 from .iommufd import HandOver, open_iommu
 from .kinds import find, find_skipped
 from .metrics import Collector, Tally, serve
-from .notify import notify
+from .notify import Pulse, notify
 from .options import PluginOptions, load_declaration
 from .past import Past
 from .places import Places
@@ -31,7 +31,8 @@ from .roster import changes, merge, retained
 from .servers import Servers
 from .state import StateFile, state_text
 from .virthandler import VirtHandler
-from .watch import DEVICE, MERGE_SECONDS, FolderWatch, Waker, watch_devices
+from .waking import DEVICE, Waker
+from .watch import MERGE_SECONDS, DeviceWatch, FolderWatch
 
 log = logging.getLogger(__name__)
 
@@ -115,15 +116,14 @@ class Service:
         config, link = Path(options.config), Path(options.release)
         # of the kubelet's folder sockets only: it writes its checkpoint there at every allocation
         watched = {self._root.dev("vfio"): "*", Path(options.plugin_folder): "*.sock", config.parent: config.name, link.parent: link.name}
-        folders = FolderWatch(watched, self.waker)
-        watch_devices(self.waker)
-        longest = min(folders.longest_wait, options.check_seconds)
+        folders, devices, pulse = FolderWatch(watched, self.waker), DeviceWatch(self.waker), Pulse(options.lock)
         told = False
         folder = handover_folder(options.grants)
         self._handover.restore(folder, [place.folder for place in held_places(Path(options.plugin_folder), folder) or ()])
         while not stopping():
             looked = time.monotonic()
             folders.arm(self._nodes())
+            devices.keep()
             if os.path.realpath(options.release) != release:
                 log.info("%s points to another release: ending, to be started from there", options.release)
                 break
@@ -134,7 +134,8 @@ class Service:
                 told = True
                 notify("READY=1")
             rest = MERGE_SECONDS if self._changed else _REST_SECONDS
-            if DEVICE in self.waker.wait(min(longest, due if due is not None else longest), looked + rest):
+            longest = min(folders.longest_wait, options.check_seconds, float("inf") if due is None else due)
+            if DEVICE in pulse.wait(self.waker, longest, looked + rest):
                 # a declared device may have come, or be skipped for another reason now
                 self._reasons.ask(time.monotonic())
         notify("STOPPING=1")

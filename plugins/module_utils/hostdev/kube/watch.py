@@ -6,70 +6,36 @@ Nothing is read from the events themselves: whoever is woken looks at the machin
 from __future__ import annotations
 
 import logging
-import os
-import select
 import threading
-import time
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from fnmatch import fnmatch
+from functools import partial
 from pathlib import Path
-from typing import Any, Optional
+from typing import Callable, Optional
 
+from .filequeue import FileEvent, FileQueue
 from .plugin import Identity, identity
+from .waking import DEVICE, Follower, Waker
 
-try:
-    import pyudev
-except ImportError:
-    pyudev = None
 try:
     import inotify
-    import inotify.adapters
     import inotify.calls
     import inotify.constants
 except ImportError:
     inotify = None
+try:
+    import pyudev
+except ImportError:
+    pyudev = None
 
 log = logging.getLogger(__name__)
 
 MERGE_SECONDS = 0.25
-# what woke: a file's coming or going, or the kernel's word about a device
-FILE, DEVICE = b"f", b"d"
 _LOOK_WITHOUT_EVENTS = 1.0
-_BLOCK = 3600
 _SUBSYSTEMS = ("pci", "vfio", "vfio-dev", "mdev", "usb", "misc")
-
-
-class Waker:
-    """What many may set and one waits for; what is set before the one who waits may go on is one wake."""
-
-    def __init__(self) -> None:
-        """Begin unset. A pipe, since signal handlers set it too: they must never wait for a lock."""
-        self._read, self._write = os.pipe2(os.O_NONBLOCK | os.O_CLOEXEC)
-        self._first: Optional[float] = None
-        self.since: Optional[float] = None
-
-    def set(self, kind: bytes = FILE) -> None:
-        """Wake the one who waits."""
-        self._first = self._first or time.monotonic()
-        with suppress(BlockingIOError):
-            os.write(self._write, kind)
-
-    def wait(self, seconds: float, earliest: float) -> bytes:
-        """Return when set or after so many seconds, yet not before the monotonic time `earliest`; the kinds that it was set with.
-
-        `since` is then the monotonic time at which it was first set, None when it was not.
-        """
-        select.select([self._read], [], [], seconds)
-        rest = earliest - time.monotonic()
-        if rest > 0:
-            time.sleep(rest)
-        told = b""
-        with suppress(BlockingIOError):
-            while part := os.read(self._read, 4096):
-                told += part
-        self.since, self._first = self._first if told else None, None
-        return told
+# some ten thousand events; memory that is used only while they wait
+_DEVICE_BUFFER = 16 << 20
 
 
 class FolderWatch:
@@ -81,93 +47,120 @@ class FolderWatch:
         self._names = {(str(folder.parent), folder.name) for folder in folders}
         self._folders = list(dict.fromkeys([*folders, *(folder.parent for folder in folders)]))
         self._nodes: frozenset[tuple[str, str]] = frozenset()
-        self._armed: dict[Path, Optional[Identity]] = {}
+        self._armed: dict[Path, tuple[Identity, int]] = {}
+        self._paths: dict[int, set[str]] = {}
         self._lock = threading.Lock()
         self._waker = waker
-        self._adapter: Any = inotify.adapters.Inotify(block_duration_s=_BLOCK) if inotify is not None else None
-        if self._adapter is None:
+        self._queue: Optional[FileQueue] = None
+        self._deaf = False
+        self._follower: Optional[Follower] = None
+        if inotify is None:
             log.warning("no inotify library: files are looked at every %.0f s; install python3-inotify", _LOOK_WITHOUT_EVENTS)
         else:
-            logging.getLogger("inotify").setLevel(logging.ERROR)
-            self.arm()
-            threading.Thread(target=self._follow, name="inotify", daemon=True).start()
+            self._follower = Follower("file", self._begin, waker.set)
 
     @property
     def longest_wait(self) -> float:
-        """Return after how many seconds to look without an event."""
-        return _LOOK_WITHOUT_EVENTS if self._adapter is None else float("inf")
+        """Return after how many seconds to look without an event; it changes when events can be had no more, or again."""
+        return _LOOK_WITHOUT_EVENTS if self._queue is None or self._deaf else float("inf")
 
     def arm(self, nodes: Iterable[Path] = ()) -> None:
         """Watch what appeared or was replaced since the last call. nodes: device nodes to wake for, wherever they are."""
-        if self._adapter is None:
-            return
         self._nodes = frozenset((str(node.parent), node.name) for node in nodes)
+        if self._follower is not None:
+            self._follower.keep()
+            with self._lock:
+                self._arm()
+
+    def _begin(self) -> Callable[[], None]:
         with self._lock:
-            for folder in dict.fromkeys([*self._folders, *(Path(folder) for folder, _name in self._nodes)]):
-                now = identity(folder)
-                if now == self._armed.get(folder):
-                    continue
-                self._forget(folder)
-                self._armed[folder] = now if now is not None and self._add(folder) else None
+            former, self._queue = self._queue, None
+            if former is not None:
+                former.close()
+            self._armed.clear()
+            self._paths.clear()
+            self._queue = queue = FileQueue()
+            self._arm()
+        return lambda: self._take(queue.read())
 
-    def _add(self, folder: Path) -> bool:
-        kinds = inotify.constants
-        mask = kinds.IN_CREATE | kinds.IN_DELETE | kinds.IN_MOVED_FROM | kinds.IN_MOVED_TO | kinds.IN_DELETE_SELF | kinds.IN_MOVE_SELF
-        if str(folder) in self._patterns:
-            # a file may be written in place; of the parents, such as /dev, that would be too much to hear
-            mask |= kinds.IN_CLOSE_WRITE
-        try:
-            self._adapter.add_watch(str(folder), mask)
-        except inotify.calls.InotifyError:
-            return False
-        return True
-
-    def _forget(self, folder: Path) -> None:
-        if self._armed.pop(folder, None) is None:
+    def _arm(self) -> None:
+        if self._queue is None:
             return
-        try:
-            self._adapter.remove_watch(str(folder))
-        except inotify.calls.InotifyError:
-            # the kernel dropped the watch with the folder; the library has dropped its own record by now
-            log.debug("the watch of %s had gone with it", folder)
+        refused = []
+        for folder in dict.fromkeys([*self._folders, *(Path(folder) for folder, _name in self._nodes)]):
+            now = identity(folder)
+            before = self._armed.get(folder)
+            if before is not None and before[0] == now:
+                continue
+            if before is not None:
+                self._queue.remove(before[1])
+                del self._armed[folder]
+            if now is not None:
+                try:
+                    watch = self._queue.add(str(folder), self._kinds(str(folder)))
+                except inotify.calls.InotifyError as error:
+                    refused.append(f"{folder}: {error}")
+                else:
+                    self._armed[folder] = now, watch
+                    self._paths.setdefault(watch, set()).add(str(folder))
+        if refused and not self._deaf:
+            log.warning("cannot watch %s; files are looked at every %.0f s until it can be", ", ".join(refused), _LOOK_WITHOUT_EVENTS)
+        self._deaf = bool(refused)
+
+    def _kinds(self, folder: str) -> int:
+        every = inotify.constants
+        kinds = every.IN_CREATE | every.IN_DELETE | every.IN_MOVED_FROM | every.IN_MOVED_TO | every.IN_DELETE_SELF | every.IN_MOVE_SELF
+        if folder in self._patterns:
+            # a file may be written in place; of the parents, such as /dev, that would be too much to hear
+            kinds |= every.IN_CLOSE_WRITE
+        return int(kinds)
+
+    def _take(self, events: list[FileEvent]) -> None:
+        for event in events:
+            with self._lock:
+                folders = self._paths.get(event.watch, set())
+                if event.kinds & inotify.constants.IN_IGNORED:
+                    # deleted, unmounted or replaced; its successor may have the very inode: forget it, or it would pass for watched
+                    self._paths.pop(event.watch, None)
+                    self._armed = {folder: one for folder, one in self._armed.items() if one[1] != event.watch}
+            if not event.name or any(self._concerns(folder, event.name) for folder in folders):
+                self._waker.set()
 
     def _concerns(self, folder: str, name: str) -> bool:
         # a parent tells of much else: /dev of every terminal, the kubelet's folder of every checkpoint
         known = self._patterns.get(folder)
         return (known is not None and fnmatch(name, known)) or (folder, name) in self._names or (folder, name) in self._nodes
 
-    def _follow(self) -> None:
-        while True:
-            for _header, kinds, folder, name in self._adapter.event_gen(yield_nones=False):
-                if "IN_IGNORED" in kinds:
-                    # its successor may have the very inode: forget it here, or it would pass for watched
-                    with self._lock:
-                        self._forget(Path(folder))
-                if not name or self._concerns(folder, name):
-                    self._waker.set()
-            # a full queue or an unmount ends the library's loop: look, and go on
-            self._waker.set()
-            time.sleep(MERGE_SECONDS)
 
+class DeviceWatch:
+    """Wakes on each kernel event of a device that may be served: bound, unbound, added, removed."""
 
-def watch_devices(waker: Waker) -> bool:
-    """Wake on each kernel event of a device that may be served (bound, unbound, added, removed); return whether that is possible."""
-    if pyudev is None:
-        log.warning("no pyudev: a change of a driver is seen at the next slow check; install python3-pyudev")
-        return False
-    try:
+    def __init__(self, waker: Waker) -> None:
+        """Listen from now on, where that is possible; the log says where it is not."""
+        self._waker = waker
+        self._follower: Optional[Follower] = None
+        if pyudev is None:
+            log.warning("no pyudev: a change of a driver is seen at the next slow check; install python3-pyudev")
+        else:
+            self._follower = Follower("device", self._begin, partial(waker.set, DEVICE))
+
+    def keep(self) -> None:
+        """Begin to listen again should that have ended."""
+        if self._follower is not None:
+            self._follower.keep()
+
+    def _begin(self) -> Callable[[], None]:
         monitor = pyudev.Monitor.from_netlink(pyudev.Context(), source="kernel")
         for subsystem in _SUBSYSTEMS:
             monitor.filter_by(subsystem)
+        # without CAP_NET_ADMIN it is refused after the kernel gave what net.core.rmem_max allows
+        with suppress(OSError):
+            monitor.set_receive_buffer_size(_DEVICE_BUFFER)
         monitor.start()
-    except (OSError, ImportError) as error:
-        log.warning("no device events: %s; a change of a driver is seen at the next slow check", error)
-        return False
-    threading.Thread(target=_follow_devices, args=(monitor, waker), name="udev", daemon=True).start()
-    return True
 
+        def step() -> None:
+            # OSError (ENOBUFS) when events were lost
+            if monitor.poll(timeout=None) is not None:
+                self._waker.set(DEVICE)
 
-def _follow_devices(monitor: Any, waker: Waker) -> None:
-    while True:
-        if monitor.poll(timeout=None) is not None:
-            waker.set(DEVICE)
+        return step

@@ -61,8 +61,10 @@ def test_allocate_looks_at_the_machine_and_says_why_not(running: PluginBench) ->
 
 
 def test_a_node_that_goes_and_returns_changes_its_unit_only(running: PluginBench) -> None:
+    running.settle()
     running.node("16").unlink()
     until(lambda: running.kubelet.last() == A_LOST, "the unit unhealthy")
+    running.settle()
     running.host.node("16")
     until(lambda: running.kubelet.last() == HEALTHY, "the unit healthy again")
     assert running.kubelet.lists == [HEALTHY, A_LOST, HEALTHY]
@@ -80,13 +82,16 @@ def test_a_node_absent_at_start_spoils_nothing_else(bench: PluginBench) -> None:
 
 def test_it_registers_again_after_a_restart_of_the_kubelet(running: PluginBench) -> None:
     for times in (2, 3):
-        running.kubelet.restart()
+        running.kubelet.stop()
+        running.settle()
+        running.kubelet.start()
         until(lambda times=times: len(running.kubelet.registrations) == times, "another registration")  # type: ignore[misc]
         until(lambda: running.kubelet.last() == HEALTHY and not running.kubelet.ended.is_set(), "a list")
         assert running.kubelet.allocate(["16"])
 
 
 def test_it_comes_back_when_its_socket_is_removed(running: PluginBench) -> None:
+    running.settle()
     (running.folder / running.sockets()[0]).unlink()
     until(lambda: len(running.kubelet.registrations) == 2, "another registration")
     assert running.kubelet.allocate(["16"])
@@ -96,6 +101,7 @@ def test_it_waits_for_the_kubelet_and_says_so_once(bench: PluginBench, caplog: p
     bench.start()
     until(lambda: "waiting for the kubelet" in caplog.text, "the line")
     (bench.folder / "other").touch()
+    bench.settle()
     bench.kubelet.start()
     until(lambda: bench.kubelet.last() == HEALTHY, "the first list")
     assert caplog.text.count("waiting for the kubelet") == 1
@@ -132,6 +138,7 @@ def test_a_wrong_configuration_leaves_the_former_one(running: PluginBench, caplo
 
 
 def test_a_changed_configuration_is_taken_up_without_being_told(running: PluginBench) -> None:
+    running.settle()
     running.declare({"resource": "example.com/other", "select": {"id": "10de:2684"}})
     until(lambda: running.sockets() == ["vfio-passthrough-example.com_other.sock"], "the other resource's socket")
 
@@ -139,6 +146,7 @@ def test_a_changed_configuration_is_taken_up_without_being_told(running: PluginB
 def test_another_release_ends_the_service(running: PluginBench) -> None:
     link = Path(running.options.release)
     link.parent.mkdir(parents=True)
+    running.settle()
     link.symlink_to("another")
     until(lambda: not running.alive, "the end of the service")
 

@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 from ansible_collections.vfio.passthrough.plugins.module_utils.hostdev.device.faults import Unsupported
 from ansible_collections.vfio.passthrough.plugins.module_utils.hostdev.kube import notify, plugin, watch
-from ansible_collections.vfio.passthrough.plugins.module_utils.hostdev.kube.watch import FolderWatch, Waker
+from ansible_collections.vfio.passthrough.plugins.module_utils.hostdev.kube.waking import DEVICE, FILE, Waker
+from ansible_collections.vfio.passthrough.plugins.module_utils.hostdev.kube.watch import DeviceWatch, FolderWatch
 from ansible_collections.vfio.passthrough.tests.fakes.kubelet import until
 
 
@@ -73,9 +74,9 @@ def test_a_node_wakes_wherever_it_is(tmp_path: Path) -> None:
 def test_who_waits_is_told_what_woke_it() -> None:
     waker = Waker()
     waker.set()
-    assert waker.wait(10, 0) == watch.FILE
-    waker.set(watch.DEVICE)
-    assert watch.DEVICE in waker.wait(10, 0)
+    assert waker.wait(10, 0) == FILE
+    waker.set(DEVICE)
+    assert DEVICE in waker.wait(10, 0)
     assert waker.wait(0, 0) == b""
 
 
@@ -123,7 +124,7 @@ def test_without_the_library_files_are_looked_at_often(
 
 def test_without_pyudev_it_says_so(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
     monkeypatch.setattr(watch, "pyudev", None)
-    assert not watch.watch_devices(Waker())
+    DeviceWatch(Waker()).keep()
     assert "python3-pyudev" in caplog.text
 
 

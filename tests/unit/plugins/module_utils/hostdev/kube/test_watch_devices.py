@@ -9,7 +9,8 @@ from typing import Any
 import pyudev
 from ansible_collections.vfio.passthrough.plugins.module_utils.hostdev.device.declaration import parse_declaration
 from ansible_collections.vfio.passthrough.plugins.module_utils.hostdev.kube.kinds import find, find_skipped
-from ansible_collections.vfio.passthrough.plugins.module_utils.hostdev.kube.watch import Waker, watch_devices
+from ansible_collections.vfio.passthrough.plugins.module_utils.hostdev.kube.waking import Waker
+from ansible_collections.vfio.passthrough.plugins.module_utils.hostdev.kube.watch import DeviceWatch
 from ansible_collections.vfio.passthrough.plugins.module_utils.hostdev.root import Root
 from ansible_collections.vfio.passthrough.tests.fakes.udev import UdevHost, in_testbed
 
@@ -29,7 +30,7 @@ def health(root: Root) -> list[str]:
 
 def a_card_comes_and_goes(bed: UdevHost) -> Any:
     waker = Waker()
-    assert watch_devices(waker)
+    DeviceWatch(waker)
     host = bed.host
     seen = []
 
@@ -60,7 +61,7 @@ def test_a_card_that_comes_and_goes_wakes_and_is_seen_anew() -> None:
 
 def other_devices(bed: UdevHost) -> Any:
     waker = Waker()
-    assert watch_devices(waker)
+    DeviceWatch(waker)
     host = bed.host
     card = host.function(GPU, driver="vfio-pci", group="7")
     for name, folder in (("net", card / "net/eth0"), ("vfio-dev", card / "vfio-dev/vfio0")):

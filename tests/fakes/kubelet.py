@@ -55,7 +55,8 @@ class FakeKubelet:
         """Begin as the real one does: other sockets of the folder go, ours comes."""
         for old in self.folder.iterdir():
             if old.is_socket():
-                old.unlink()
+                # a plugin may be putting it in its place at this moment
+                old.unlink(missing_ok=True)
         self.ended = threading.Event()
         self._server = grpc.server(ThreadPoolExecutor(4))
         handler = grpc.unary_unary_rpc_method_handler(self._register, self._messages.decoder("RegisterRequest"), self._messages.encoder())

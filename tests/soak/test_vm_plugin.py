@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import random
 import statistics
 from collections.abc import Callable, Sequence
 
 import pytest
+from ansible_collections.vfio.passthrough.tests.harness.work import BUILD
 from ansible_collections.vfio.passthrough.tests.soak.test_repetition import COMPLAINTS, REPETITIONS
 from ansible_collections.vfio.passthrough.tests.vm import plugging
 from ansible_collections.vfio.passthrough.tests.vm.machine import Worker
@@ -35,6 +37,7 @@ __all__ = ["_bus", "_cards", "_functions", "_stand", "_worker"]
 
 PARENT = f"{PCI}/0000:{NIC_PORT:02x}:00.0"
 MIB = 1 << 20
+NOTE = BUILD / "results/vm-plugin.json"
 WARM = 2  # rounds after which the service has met everything once
 
 
@@ -107,25 +110,32 @@ def usage(worker: Worker, pid: int) -> tuple[int, int, int]:
     return int(said[0]), int(said[1]), int(said[2]) * 1024
 
 
+def note(reactions: Sequence[float], used: Sequence[tuple[int, int, int]]) -> None:
+    """Keep what was measured: seconds from the kernel's event to the kubelet's list, and files, threads and bytes after each round."""
+    NOTE.parent.mkdir(parents=True, exist_ok=True)
+    told = {"median": statistics.median(reactions), "worst": max(reactions), "number": len(reactions)}
+    NOTE.write_text(json.dumps({"reactions": told, "used": used}, indent=1) + "\n", encoding="ascii")
+
+
 @pytest.mark.timeout(4 * 3600)
 def test_whatever_devices_do_the_service_follows_and_stays_as_it_is(
-    worker: Worker, stand: Stand, cards: list[str], functions: list[str], bus: str, record_property: Callable[[str, object], None]
+    worker: Worker, stand: Stand, cards: list[str], functions: list[str], bus: str
 ) -> None:
     life = Life(worker, stand, cards, functions, bus)
     pid = stand.service_pid()
     complaints = worker.ssh(COMPLAINTS)
     for _warm in range(WARM):
         life.round()
-    files, threads, memory = usage(worker, pid)
     stand.reactions.clear()
+    used = [usage(worker, pid)]
     for _round in range(REPETITIONS):
         life.round()
-    now = usage(worker, pid)
-    told = sorted(stand.reactions)
-    record_property("seconds from the kernel's event to the kubelet's list", {"median": statistics.median(told), "worst": told[-1]})
-    record_property("files, threads, bytes before and after", [(files, threads, memory), now])
+        used.append(usage(worker, pid))
+        note(stand.reactions, used)
     assert stand.service_pid() == pid
-    assert now[0] <= files + 2
-    assert now[1] <= threads + 2
-    assert now[2] <= memory + 2 * MIB
+    files, threads, _bytes = (max(values) for values in zip(*used[: REPETITIONS // 2 + 1]))
+    assert used[-1][0] <= files + 1
+    assert used[-1][1] <= threads + 2
+    # what grows without end grows in the second half as much as in the first, in which pools and caches fill
+    assert used[-1][2] <= used[REPETITIONS // 2][2] + MIB
     assert worker.ssh(COMPLAINTS) == complaints

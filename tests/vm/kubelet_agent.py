@@ -35,11 +35,11 @@ class Kubelet(FakeKubelet):
         self._one = threading.Lock()
 
     def stop(self) -> None:
-        self.heard.clear()
-        for channel in self._channels.values():
-            channel.close()
-        self._channels.clear()
         super().stop()
+        # a plugin may be registering at this moment
+        for resource in list(self._channels):
+            self._channels.pop(resource).close()
+        self.heard.clear()
 
     def ask(self, resource: str, method: str, request: Any) -> Any:
         """Call a method of the plugin that serves a resource."""

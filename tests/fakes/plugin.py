@@ -43,12 +43,14 @@ class Stand:
 
 
 def _pci(host: FakeHost) -> None:
+    host.node("vfio")
     for bus, group in (("01", "16"), ("02", "17")):
         host.function(f"0000:{bus}:00.0", driver="vfio-pci", group=group, files={"numa_node": "1\n"})
         host.node(group)
 
 
 def _mdev(host: FakeHost) -> None:
+    host.node("vfio")
     host.function("0000:65:00.0", "10de:1eb8", "030200", driver="nvidia", group="1", files={"numa_node": "1\n"})
     for uuid, group in (("53764d0e-85a0-42b4-af5c-2046b460b1dc", "100"), ("54444d0e-85a0-42b4-af5c-2046b4bbb1aa", "101")):
         host.mdev(uuid, group=group)

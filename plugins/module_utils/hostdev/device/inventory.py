@@ -40,7 +40,8 @@ class Unit:
     @property
     def endpoints(self) -> tuple[Function, ...]:
         """Return the members of all its groups that VFIO counts."""
-        return tuple(one for group in (Group(self.group, self.members), *self.others) for one in group.endpoints)
+        own = Group(self.group, self.members).endpoints
+        return (*own, *(one for group in self.others for one in group.endpoints)) if self.others else own
 
     @property
     def troubles(self) -> tuple[tuple[str, str], ...]:
@@ -176,7 +177,8 @@ def decide(
     taken = dict(held or {})
     for number, (entry, members) in chosen.items():
         unit = _unit(number, entry, members, groups, companions)
-        other = next((group for group in unit.groups if group in taken and taken[group].unit != number), "")
+        needed = unit.groups
+        other = next((group for group in needed if group in taken and taken[group].unit != number), "")
         if other:
             # what goes along with a unit of its own resource is handed out, though it is no unit
             along = _attached_by(units, taken[other]) if taken[other].resource == entry.resource else frozenset()
@@ -184,13 +186,15 @@ def decide(
                 if one.address not in along:
                     skipped[entry.resource, one.address] = _shares(entry, one, other, taken[other])
             continue
-        for group in unit.groups:
+        for group in needed:
             taken[group] = Holder(number, entry.resource, entry.position)
         units.append(unit)
         if unit.troubles:
             skipped[unit.resource, unit.primary.address] = _troubled(unit)
+    if not skipped:
+        return Inventory(tuple(units))
     handed = {(unit.resource, one.address) for unit in units if not unit.troubles for one in (unit.primary, *unit.selected)}
-    rest = [one for key, one in skipped.items() if key not in handed] if skipped else []
+    rest = [one for key, one in skipped.items() if key not in handed]
     return Inventory(tuple(units), tuple(sorted(rest, key=attrgetter("address"))))
 
 
@@ -222,10 +226,13 @@ def _unit(
     primary, *selected = sorted(members, key=attrgetter("address"))
     own = groups.get(number, Group(number, tuple(members)))
     attached = tuple(companions.get(primary.address, ()))
-    unit = Unit(entry.resource, number, primary, tuple(selected), attached, (), entry.functions, own.members)
+    blockers = tuple(member for member in own.members if member.blocks_group)
+    unit = Unit(entry.resource, number, primary, tuple(selected), attached, blockers, entry.functions, own.members)
+    if not unit.guest_companions:
+        return unit
     others = tuple(groups[group] for group in unit.groups[1:] if group in groups)
-    blockers = tuple(member for group in (own, *others) for member in group.endpoints if member.blocks_group)
-    return replace(unit, others=others, blockers=blockers) if others or blockers else unit
+    further = (member for group in others for member in group.members if member.blocks_group)
+    return replace(unit, others=others, blockers=(*blockers, *further))
 
 
 def unusable(function: Function) -> Optional[tuple[str, str, str]]:

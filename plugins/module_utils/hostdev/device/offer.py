@@ -31,10 +31,10 @@ class Offer:
     id: what the kubelet knows it by. name: what people know it by (a PCI address, an mdev's uuid, USB ports, a node).
     values: its entries in the resource's variable. companions: functions that go to the guest beside the one value.
     required: device nodes without which it is unhealthy; optional: nodes that are handed out where they exist;
-    present: those of both that exist. upstream: the buses and bridges above it, from the root down, itself last.
-    members: the functions of its IOMMU group. permissions: of the nodes in the container's device cgroup. plugged: the USB
-    devices that it is made of. trouble: why it is unhealthy, apart from missing nodes; trouble_code: the same as one word.
-    proofs: what is looked at again before it is handed out.
+    present: those of both that exist, and of those that come with any unit of its kind. upstream: the buses and bridges above
+    it, from the root down, itself last. members: the functions of its IOMMU group. permissions: of the nodes in the
+    container's device cgroup. plugged: the USB devices that it is made of. trouble: why it is unhealthy, apart from missing
+    nodes; trouble_code: the same as one word. proofs: what is looked at again before it is handed out.
     """
 
     kind: str

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from ..device.declaration import MDEV, Declaration, Entry
 from ..device.inventory import NO_IOMMU_GROUP, Skipped, serves_another
 from ..device.mdev import Mdev
+from ..device.nodes import VFIO
 from ..device.offer import Found, Offer, Proof
 from ..root import Root
 from .mdev import DEVICES, read_mdevs
@@ -53,7 +54,7 @@ def _offer(root: Root, resource: str, one: Mdev) -> Offer:
         name=one.uuid,
         values=(one.uuid,),
         required=(node,),
-        present=(node,) if root.at(node).exists() else (),
+        present=tuple(one for one in (VFIO, node) if root.at(one).exists()),
         numa_node=one.numa_node,
         card=one.parent,
         upstream=one.upstream,

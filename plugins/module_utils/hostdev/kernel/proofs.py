@@ -10,13 +10,21 @@ from ..root import Root, read_text
 
 
 def disproved(root: Root, offer: Offer) -> str:
-    """Return which fact of an offer does not hold any more, as text; empty when all do."""
+    """Return which fact of an offer does not hold any more, its nodes included, as text; empty when all do."""
+    difference = changed(root, offer)
+    if difference:
+        return difference
+    gone = next((node for node in offer.present if not os.access(root.prefix + node, os.F_OK)), "")
+    return f"{gone} does not exist any more" if gone else ""
+
+
+def changed(root: Root, offer: Offer) -> str:
+    """Return which proof of an offer does not hold any more, as text; empty when all do."""
     for path, expected, form in offer.proofs:
         difference = _FORMS[form](root.prefix + path, expected)
         if difference:
             return f"{path} {difference} when the unit was listed"
-    gone = next((node for node in offer.nodes if not os.path.exists(root.prefix + node)), "")
-    return f"{gone} does not exist any more" if gone else ""
+    return ""
 
 
 def _link(place: str, expected: str) -> str:

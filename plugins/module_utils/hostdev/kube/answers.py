@@ -40,7 +40,7 @@ def container_answer(resource: str, ids: Sequence[str], offers: Mapping[str, Off
     put before a device node's path to find it. Absent for an unknown id, Refused for a unit that cannot be given away.
     """
     chosen = [usable(resource, one, offers) for one in ids]
-    nodes = {node: offer.permissions for offer in chosen for node in (*KINDS[offer.kind].control, *offer.nodes)}
+    nodes = {node: offer.permissions for offer in chosen for node in _nodes(offer)}
     # read-only is enough to connect, and keeps a container from planting anything where the service makes sockets
     folders = dict.fromkeys(folder_of(offer, grants) for offer in chosen)
     mounts = [{"container_path": folder, "host_path": folder, "read_only": True} for folder in folders]
@@ -51,6 +51,11 @@ def container_answer(resource: str, ids: Sequence[str], offers: Mapping[str, Off
         "mounts": mounts,
         "devices": [{"container_path": node, "host_path": f"{prefix}{node}", "permissions": nodes[node]} for node in nodes],
     }
+
+
+def _nodes(offer: Offer) -> tuple[str, ...]:
+    """Return the nodes of a container that has the unit: a runtime starts none for which the host lacks one."""
+    return (*(node for node in KINDS[offer.kind].control if node in offer.present), *offer.nodes)
 
 
 def allocate(

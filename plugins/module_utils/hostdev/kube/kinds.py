@@ -27,7 +27,7 @@ class Kind:
     find: the offers of a declaration; it is told what was offered before. gone: why a former offer is none any more.
     replaced: whether a former unit cannot come back, since units of its resource that were not there before have its devices.
     skipped: why other devices are none, where find does not tell that because it takes a look at more than what is offered.
-    prefix: of the variable that names the devices, empty when none does. control: nodes that come with any unit.
+    prefix: of the variable that names the devices, empty when none does. control: nodes that come with any unit where they exist.
     vfio: whether a guest locks its memory for it. prefers: whether it matters which units a container gets.
     one_place: whether all units are one grant, since they are one node. handover: whether a container is handed the node as
     an open descriptor too.

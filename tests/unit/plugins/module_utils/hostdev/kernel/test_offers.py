@@ -29,6 +29,7 @@ def declared(*entries: dict[str, Any]) -> Declaration:
 
 def gpu(host: FakeHost, address: str = GPU, group: str = "16", **more: Any) -> Path:
     host.node(group)
+    host.node("vfio")
     return host.function(address, driver=more.pop("driver", "vfio-pci"), group=group, **more)
 
 
@@ -76,7 +77,11 @@ def pull(host: FakeHost, _folder: Path) -> None:
     (host.base / f"sys/bus/pci/devices/{GPU}").unlink()
 
 
-@pytest.mark.parametrize("change", [rebind, join, lose_node, regroup, new_cdev])
+def lose_control_node(host: FakeHost, _folder: Path) -> None:
+    (host.base / "dev/vfio/vfio").unlink()
+
+
+@pytest.mark.parametrize("change", [rebind, join, lose_node, lose_control_node, regroup, new_cdev])
 def test_a_later_look_sees_what_changed(host: FakeHost, change: Any) -> None:
     folder = gpu(host)
     first = offer_pci.find(host.root, ONE).offers
@@ -205,7 +210,9 @@ def test_an_mdev_that_an_earlier_entry_has_is_told_where_it_is_missed(host: Fake
 
 def test_an_mdev_that_was_removed_says_so(host: FakeHost) -> None:
     host.mdev(UUID, group="100")
+    host.node("vfio")
     (offer,) = offer_mdev.find(host.root, declared({"select": {"mdev_type": "nvidia-222"}})).offers
+    assert offer.present == ("/dev/vfio/vfio",)
     assert offer.reason == "/dev/vfio/100 does not exist"
     (host.base / f"sys/bus/mdev/devices/{UUID}").unlink()
     assert "was removed from its parent" in offer_mdev.gone(host.root, offer)

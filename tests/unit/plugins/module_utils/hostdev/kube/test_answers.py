@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -15,7 +16,7 @@ def offer(
 ) -> Offer:
     node = f"/dev/vfio/{id}"
     card = address.rpartition(".")[0]
-    present = () if missing else (node,)
+    present = ("/dev/vfio/vfio",) if missing else ("/dev/vfio/vfio", node)
     return Offer(
         "pci", RESOURCE, id, address, (address,), companions, (node,), present=present, numa_node=numa, card=card, trouble=trouble, **more
     )
@@ -38,6 +39,13 @@ def test_addresses_stand_in_request_order_and_the_control_node_once() -> None:
     assert made["devices"][1]["host_path"] == "/host/dev/vfio/9"
     assert [one["host_path"] for one in made["mounts"]] == ["/run/g/EXAMPLE_COM_GPU/9", "/run/g/EXAMPLE_COM_GPU/7"]
     assert all(one["container_path"] == one["host_path"] and one["read_only"] for one in made["mounts"])
+
+
+def test_the_control_node_is_given_only_where_the_host_has_it() -> None:
+    """A container runtime starts no container with a node that is not there."""
+    without = replace(offer("7", "0000:07:00.0"), present=("/dev/vfio/7",))
+    made = answers.container_answer(RESOURCE, ["7"], by_id(without), "/run/g")
+    assert [one["container_path"] for one in made["devices"]] == ["/dev/vfio/7"]
 
 
 def test_companions_have_a_variable_of_their_own_only_when_declared() -> None:

@@ -38,6 +38,7 @@ def test_a_companion_in_a_group_of_its_own_brings_its_node(host: FakeHost) -> No
     host.function("0000:01:00.1", "10de:22ba", "040300", driver="vfio-pci", group="17")
     host.node("16")
     host.node("17")
+    host.node("vfio")
     (offer,) = find(host.root, declared(functions="all")).offers
     answer = container_answer("example.com/gpu", ["16"], {"16": offer}, "/g")
     assert answer["envs"]["HOSTDEV_COMPANIONS_EXAMPLE_COM_GPU"] == "0000:01:00.0=0000:01:00.1"

@@ -5,13 +5,16 @@ from __future__ import annotations
 from ..device.declaration import IOMMUFD, MDEV, NODE, PCI, USB
 from ..device.inventory import COMPANION_NOT_BOUND, GROUP_NOT_VIABLE
 from ..device.offer import GONE, NO_DEVICE_NODE, NO_GRANT
+from ..kube.elsewhere import HELD_ELSEWHERE
 
 _VFIO = "VFIO makes the node with the group's first device: look at `dmesg | grep vfio` on the node"
 _COMPANIONS = "run site.yml: companions move with the device"
 _MODULE = "load the kernel module that makes it (kvm_intel or kvm_amd, tun, vhost_net, vhost_vsock, iommufd)"
+_ELSEWHERE = "end the pod that got it under the former name: `hostdev holders` on the node lists who holds what"
 _MENDS: dict[tuple[str, str], str] = {
     (GROUP_NOT_VIABLE, ""): _COMPANIONS,
     (COMPANION_NOT_BOUND, ""): _COMPANIONS,
+    (HELD_ELSEWHERE, ""): _ELSEWHERE,
     (NO_GRANT, ""): "the device plugin could not make the unit's grant folder: look at its journal",
     (NO_DEVICE_NODE, PCI): _VFIO,
     (NO_DEVICE_NODE, MDEV): _VFIO,

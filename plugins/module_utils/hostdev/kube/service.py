@@ -16,6 +16,7 @@ from ..device.inventory import SERVED_BY_KUBEVIRT, Skipped
 from ..device.offer import Offer
 from ..root import Root
 from .config import Configuration
+from .elsewhere import Elsewhere
 from .held import held_places
 from .iommufd import HandOver, open_iommu
 from .kinds import find, find_skipped
@@ -75,6 +76,7 @@ class Service:
         self._looking = threading.Lock()
         self._ended = False
         self.waker = Waker()
+        self._elsewhere = Elsewhere(root, Path(options.plugin_folder), lambda: self.waker.set())
         self._servers = Servers(root, options, self._handover, self._tally, lambda: self._look()[1], lambda: self.waker.set())
 
     def reload(self) -> None:
@@ -99,7 +101,7 @@ class Service:
             self._tally.updated(time.monotonic() - self.waker.since)
         self._past.take(self._offers, changed=bool(lines))
         now = time.monotonic()
-        due = [*self._servers.step(now), _AGAIN_SECONDS if self._faults else None, wait]
+        due = [*self._servers.step(now), _AGAIN_SECONDS if self._faults else None, wait, self._elsewhere.ask(self._found, now)]
         if lines:
             self._reasons.ask(now)
         due.append(self._reasons.find(now, registered=all(self._servers.registered().values())))
@@ -161,7 +163,7 @@ class Service:
             if self._ended:
                 raise Busy(what="look at the devices", subject="the device plugin", cause="it is ending", hint="try again")
             found = self._find()
-            return found, self._grants.granted(found)
+            return found, self._grants.granted(self._elsewhere.shown(found))
 
     def _find(self) -> tuple[Offer, ...]:
         """Return the units; what cannot be looked at keeps the last ones, and is told once."""

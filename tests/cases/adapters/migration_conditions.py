@@ -6,8 +6,8 @@ from collections.abc import Iterator, Mapping
 from functools import partial
 from typing import Any
 
-from ansible_collections.vfio.passthrough.plugins.module_utils.hostdev.kube.migration import not_migratable
 from ansible_collections.vfio.passthrough.plugins.module_utils.hostdev.vmi.gates import VGPU_MIGRATION, open_gates
+from ansible_collections.vfio.passthrough.plugins.module_utils.hostdev.vmi.migration import not_migratable
 from ansible_collections.vfio.passthrough.tests.cases.runner import Case, same
 from ansible_collections.vfio.passthrough.tests.cases.specs import spec_of
 

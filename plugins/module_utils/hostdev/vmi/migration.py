@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from ..vmi import gates as gate
-from ..vmi.spec import Spec
+from . import gates as gate
+from .spec import Spec
 
 REASON = "HostDeviceNotLiveMigratable"
 

@@ -12,6 +12,7 @@ from ..device.offer import Offer
 from ..kernel.proofs import disproved
 from ..root import Root
 from . import answers
+from .kinds import KINDS
 from .metrics import Counts
 from .wire import device_plugin
 
@@ -95,7 +96,8 @@ class Allocator(Generic[Answer]):
             if not last and (one not in offers or offers[one].reason):
                 return None
             offer = answers.usable(self._resource, one, offers)
-            cause = disproved(self._root, offer)
+            silent = KINDS[offer.kind].silent
+            cause = disproved(self._root, offer) or (silent(self._root, offer) if silent else "")
             if cause and last:
                 raise Refused(
                     what=_WHAT,

@@ -25,8 +25,9 @@ class Kind:
     """One kind of device.
 
     find: the offers of a declaration; it is told what was offered before. gone: why a former offer is none any more.
-    replaced: whether a former unit cannot come back, since units of its resource that were not there before have its devices.
-    skipped: why other devices are none, where find does not tell that because it takes a look at more than what is offered.
+    silent: which device of a unit does not answer, asked before the unit is handed out. replaced: whether a former unit cannot
+    come back, since units of its resource that were not there before have its devices. skipped: why other devices are none,
+    where find does not tell that because it takes a look at more than what is offered.
     prefix: of the variable that names the devices, empty when none does. control: nodes that come with any unit where they exist.
     vfio: whether a guest locks its memory for it. prefers: whether it matters which units a container gets.
     one_place: whether all units are one grant, since they are one node. handover: whether a container is handed the node as
@@ -41,12 +42,13 @@ class Kind:
     prefers: bool = True
     one_place: bool = False
     handover: bool = False
+    silent: Optional[Callable[[Root, Offer], str]] = None
     replaced: Optional[Callable[[Offer, Sequence[Offer]], bool]] = None
     skipped: Optional[Callable[[Root, Declaration, Sequence[Offer]], tuple[Skipped, ...]]] = None
 
 
 KINDS: dict[str, Kind] = {
-    PCI: Kind(offer_pci.find, offer_pci.gone, PREFIXES["pci"], (VFIO,), vfio=True, skipped=offer_pci.skipped),
+    PCI: Kind(offer_pci.find, offer_pci.gone, PREFIXES["pci"], (VFIO,), vfio=True, silent=offer_pci.silent, skipped=offer_pci.skipped),
     MDEV: Kind(offer_mdev.find, offer_mdev.gone, PREFIXES["mdev"], (VFIO,), vfio=True),
     USB: Kind(offer_usb.find, offer_usb.gone, PREFIXES["usb"], replaced=offer_usb.replaced),
     NODE: Kind(offer_node.find, offer_node.gone, prefers=False, one_place=True),

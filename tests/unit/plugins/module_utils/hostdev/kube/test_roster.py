@@ -77,6 +77,17 @@ def test_allocate_looks_again_before_it_answers(host: FakeHost) -> None:
     assert ask([["17"]])
 
 
+def test_allocate_refuses_a_device_that_does_not_answer(host: FakeHost) -> None:
+    """After a guest, a card may be off the bus for good, bound and with its node as before."""
+    config = host.folder_of("0000:01:00.0") / "config"
+    config.write_bytes(b"\xff\xff\xff\xff\x06\x04\x10\x00".ljust(256, b"\0"))  # a virtual function, whose ids read as ones
+    assert allocator(host, look(host))([["16"]])
+    config.write_bytes(b"\xff" * 256)
+    with pytest.raises(Refused, match=r"0000:01:00\.0 does not answer"):
+        allocator(host, look(host))([["16"]])
+    assert allocator(host, look(host))([["17"]])
+
+
 def test_allocate_takes_a_device_that_came_since_the_list(host: FakeHost) -> None:
     seen = look(host)
     host.function("0000:03:00.0", driver="vfio-pci", group="18")

@@ -59,7 +59,7 @@ class Elsewhere:
 
         Returns the seconds until to ask again, None when nothing is kept from use.
         """
-        held = frozenset(one for offer in offers for one in self._others(offer))
+        held = frozenset(one for offer in offers for one in self._others(offer)) if self._given else frozenset()
         if not held:
             self._asked, self._ended = (held, 0.0), frozenset()
             return None

@@ -22,12 +22,13 @@ class Past:
         self._plugin_folder = plugin_folder
         self._clock = clock
         self._reasons: dict[Key, tuple[str, str]] = {}
+        self._since: dict[Key, str] = {}
         self.renumbered: tuple[Renumbered, ...] = ()
 
     @property
     def since(self) -> Mapping[Key, str]:
         """Return by unit the time, UTC as "2026-11-30T14:03:10Z"."""
-        return {key: when for key, (_reason, when) in self._reasons.items()}
+        return self._since
 
     def take(self, offers: Sequence[Offer], changed: bool) -> None:
         """Take over the offers as they are now; each renumbered answer is told in the log once.
@@ -41,6 +42,7 @@ class Past:
             for offer in offers:
                 reason, when = former.get(key_of(offer), (None, now))
                 self._reasons[key_of(offer)] = (offer.reason, when if reason == offer.reason else now)
+            self._since = {key: when for key, (_reason, when) in self._reasons.items()}
         # a stored answer goes with its pod, and nobody tells us
         if changed or self.renumbered:
             found = renumbered(read_stored(self._plugin_folder) or (), offers)

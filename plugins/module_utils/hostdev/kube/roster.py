@@ -6,6 +6,7 @@ import operator
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from itertools import groupby
 from typing import Callable
 
 from ..device.declaration import Declaration, Entry
@@ -18,10 +19,11 @@ Key = tuple[str, str]
 
 def by_resource(offers: Iterable[Offer]) -> dict[str, tuple[Offer, ...]]:
     """Return the units of each resource, in their order."""
-    found: dict[str, list[Offer]] = {}
-    for offer in offers:
-        found.setdefault(offer.resource, []).append(offer)
-    return {resource: tuple(units) for resource, units in found.items()}
+    found: dict[str, tuple[Offer, ...]] = {}
+    # those of one resource mostly stand together, and a node has thousands
+    for resource, units in groupby(offers, operator.attrgetter("resource")):
+        found[resource] = (*found.get(resource, ()), *units)
+    return found
 
 
 def same(one: Sequence[Offer], other: Sequence[Offer]) -> bool:
@@ -36,6 +38,8 @@ def merge(root: Root, former: Sequence[Offer], found: Found, declared: Callable[
     resource is declared no more (declared: of resource and kind), when its device is offered under another id or resource,
     or when new units have what it was made of.
     """
+    if same(former, found.offers):
+        return tuple(former)
     before, after = by_resource(former), by_resource(found.offers)
     single = [offer for units in after.values() if not KINDS[units[0].kind].one_place for offer in units]
     taken = {(offer.kind, known) for offer in single for known in (offer.name, offer.id)}
@@ -88,6 +92,8 @@ def key_of(offer: Offer) -> Key:
 
 def changes(before: Sequence[Offer], after: Sequence[Offer]) -> list[str]:
     """Return one line for each unit that came, went, or changed its health, its reason or its device; one for all of a node."""
+    if same(before, after):
+        return []
     old, new = by_resource(before), by_resource(after)
     pairs = [(old.get(resource, ()), new.get(resource, ())) for resource in dict.fromkeys([*old, *new])]
     return [line for former, now in pairs if not same(former, now) for line in dict.fromkeys(_changes(former, now))]

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import logging
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from operator import attrgetter
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +18,7 @@ from ..root import remove_file, write_file
 from .answers import folder_of
 from .kinds import KINDS
 from .past import Past
-from .roster import Key, key_of
+from .roster import Key, by_resource, key_of
 
 log = logging.getLogger(__name__)
 
@@ -47,13 +49,13 @@ def units_of(offers: Sequence[Offer], grants: str, since: Mapping[Key, str]) -> 
 
     since: by unit, when its health or its reason came; empty where nobody remembers.
     """
-    listed: dict[tuple[str, str], Offer] = {}
-    counts: dict[tuple[str, str], int] = {}
-    for offer in offers:
-        key = (offer.resource, offer.name if KINDS[offer.kind].one_place else offer.id)
-        listed.setdefault(key, offer)
-        counts[key] = counts.get(key, 0) + 1
-    return [{**offer_dict(offer, grants), "count": counts[key], "since": since.get(key_of(offer), "")} for key, offer in listed.items()]
+    listed: list[tuple[Offer, int]] = []
+    for units in by_resource(offers).values():
+        named = attrgetter("name" if KINDS[units[0].kind].one_place else "id")
+        counts = Counter(map(named, units))
+        first = dict(zip(map(named, reversed(units)), reversed(units)))
+        listed += [(first[name], count) for name, count in counts.items()]
+    return [{**offer_dict(offer, grants), "count": count, "since": since.get(key_of(offer), "")} for offer, count in listed]
 
 
 def state_text(offers: Sequence[Offer], skipped: Sequence[Skipped], served: Sequence[dict[str, Any]], grants: str, past: Past) -> str:

@@ -251,7 +251,8 @@ def unusable(function: Function) -> Optional[tuple[str, str, str]]:
             hint = f"{site}; or declare its virtual functions instead"
             return VENDOR_DRIVER_PF, f"physical function on driver {function.driver}", hint
         hint = f"{site}, unless another device plugin is to serve it on {function.driver}"
-        return NOT_BOUND, f"bound to the host's driver {function.driver}", hint
+        without = ", without a vGPU profile" if function.vgpu_type else ""
+        return NOT_BOUND, f"bound to the host's driver {function.driver}{without}", hint
     if not function.iommu_group:
         return NO_IOMMU_GROUP, "no IOMMU group: the IOMMU is off or does not cover this function", "run site.yml: it says what to switch on"
     return None

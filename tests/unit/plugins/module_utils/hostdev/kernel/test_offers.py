@@ -139,16 +139,23 @@ def test_a_vgpu_of_the_vendors_own_framework_is_told_by_its_profile(host: FakeHo
     assert offer_pci.find(host.root, declared({"select": {"vgpu_type": "NVIDIA A10-8Q"}})).offers == ()
 
 
-@pytest.mark.parametrize(("profile", "served"), [("592", "a.com/r1"), ("0", ""), ("", "")])
-def test_a_vgpu_that_gets_another_profile_is_another_device(host: FakeHost, profile: str, served: str) -> None:
+@pytest.mark.parametrize(
+    ("profile", "served", "reason"),
+    [
+        ("592", ["a.com/r1"], "has the vGPU profile 592 now"),
+        ("0", [], "bound to the host's driver nvidia, without a vGPU profile"),
+        ("", [], "bound to the host's driver nvidia"),
+    ],
+)
+def test_a_vgpu_that_gets_another_profile_is_another_device(host: FakeHost, profile: str, served: list[str], reason: str) -> None:
     folder = gpu(host, id="10de:2236", driver="nvidia", files={"nvidia/current_vgpu_type": "590\n"})
     declaration = declared({"select": {"vgpu_type": "590"}}, {"select": {"vgpu_type": "592"}})
     first = offer_pci.find(host.root, declaration).offers
     assert disproved(host.root, first[0]) == ""
     (folder / "nvidia/current_vgpu_type").write_text(f"{profile}\n", encoding="utf-8")
     assert "has no line 590" in disproved(host.root, first[0])
-    assert [one.resource for one in offer_pci.find(host.root, declaration, first).offers] == ([served] if served else [])
-    assert offer_pci.gone(host.root, first[0]).endswith("has the vGPU profile 592 now" if served else "bound to the host's driver nvidia")
+    assert [one.resource for one in offer_pci.find(host.root, declaration, first).offers] == served
+    assert offer_pci.gone(host.root, first[0]).endswith(reason)
 
 
 @pytest.mark.parametrize(

@@ -34,7 +34,7 @@ def _device_plugin(options: argparse.Namespace) -> int:
 def _launch(options: argparse.Namespace) -> int:
     from .guest.launch import LaunchOptions, launch
 
-    return launch(LaunchOptions(emulation=options.emulation))
+    return launch(LaunchOptions(emulation=options.emulation, memory_lock=options.memory_lock))
 
 
 def _devices(options: argparse.Namespace) -> int:
@@ -172,6 +172,12 @@ def _emulation(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def _add_launch(parser: argparse.ArgumentParser) -> None:
+    _emulation(parser)
+    told = os.environ.get("HOSTDEV_MEMORY_LOCK")
+    parser.add_argument("--memory-lock", type=int, default=told, metavar="BYTES", help="memory to ask the grant to let the guest lock")
+
+
 def _add_device_plugin(parser: argparse.ArgumentParser) -> None:
     _config(parser)
     _plugin_folder(parser)
@@ -216,7 +222,7 @@ def _add_explain(parser: argparse.ArgumentParser) -> None:
 
 COMMANDS = {
     "device-plugin": (_device_plugin, _add_device_plugin, "serve the declared devices to the kubelet"),
-    "launch": (_launch, _emulation, "run one guest; the program of the launcher image"),
+    "launch": (_launch, _add_launch, "run one guest; the program of the launcher image"),
     "devices": (
         _devices,
         _add_devices,

@@ -47,6 +47,7 @@ class LaunchOptions:
     """Where things are and what is wished; the defaults are those of the launcher pod.
 
     emulation: auto (KVM where /dev/kvm can be used), always, never (no guest without KVM).
+    memory_lock: bytes to ask the grant for, as the pod tells; None where no pod does: then reckoned from the VMI alone.
     grace: seconds; None means the VMI's own. capabilities: libvirt's knowledge of QEMU, made with the image.
     """
 
@@ -54,6 +55,7 @@ class LaunchOptions:
     folder: str = FOLDER
     grants: str = GRANTS
     emulation: str = "auto"
+    memory_lock: Optional[int] = None
     grace: Optional[float] = None
     capabilities: str = CAPABILITIES
     termination: str = TERMINATION
@@ -103,7 +105,8 @@ class _Launcher:
         self.place.prepare()
         self.reporter.state("Starting")
         client = GrantClient(self.root, self.options.grants, say=self.reporter.say)
-        client.ask(memlock_bytes(guest_bytes(vmi), len(vmi.spec.host_devices)))
+        told = self.options.memory_lock
+        client.ask(memlock_bytes(guest_bytes(vmi), len(vmi.spec.host_devices)) if told is None else told)
         # only now: the grant may have made /dev/kvm ours
         settings, xml = self._render(vmi, emulated(self.root, self.options.emulation))
         domain = describe(xml)

@@ -156,6 +156,14 @@ def test_a_device_without_a_grant_needs_a_limit_that_is_high_enough(pod: Pod) ->
     _fault(pod.end(), "cannot lock the guest's memory", str((64 << 20) + (1 << 30)), "the limit is 8388608 bytes", "no grant socket")
 
 
+def test_the_limit_that_the_pod_tells_is_the_one_that_is_asked_for(pod: Pod) -> None:
+    pod.describe(vmi(devices={"gpus": [{"name": "gpu1", "deviceName": "nvidia.com/AD102"}]}))
+    pod.env["PCI_RESOURCE_NVIDIA_COM_AD102"] = "0000:65:00.0"
+    pod.wrap = ("prlimit", "--memlock=8388608:8388608")
+    pod.start(memory_lock=2430599344)
+    _fault(pod.end(), "cannot lock the guest's memory", "2430599344", "the limit is 8388608 bytes")
+
+
 def test_the_rests_of_a_former_start_are_gone(pod: Pod) -> None:
     (pod.folder / "ready").touch()
     (pod.folder / "run/libvirt/qemu").mkdir(parents=True)

@@ -122,7 +122,7 @@ def _kubernetes_link(one: Seen, facts: NodeFacts) -> Link:
 def _plugin_fault(one: Seen, facts: NodeFacts) -> tuple[str, ...]:
     """Return what the plugin does not do for a unit, with the mend; nothing when it does all."""
     if facts.plugin is None:
-        return f"the device plugin does not run ({PLUGIN_STATE} is missing)", _LOOK
+        return f"the device plugin does not run (nobody keeps {PLUGIN_STATE})", _LOOK
     if not any(served["resource"] == one.resource and served.get("registered") for served in facts.plugin["resources"]):
         return f"the plugin has not registered {one.resource} with the kubelet", f"is the kubelet up? {_LOOK}"
     mine = _served(one, facts)

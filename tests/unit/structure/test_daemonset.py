@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import time
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +14,7 @@ import yaml
 from ansible_collections.vfio.passthrough.plugins.module_utils.hostdev.cli import parser
 from ansible_collections.vfio.passthrough.plugins.module_utils.hostdev.device.handover import handover_folder
 from ansible_collections.vfio.passthrough.plugins.module_utils.hostdev.kube.daemonset import workload_of
+from ansible_collections.vfio.passthrough.plugins.module_utils.hostdev.kube.notify import Pulse
 from ansible_collections.vfio.passthrough.plugins.module_utils.hostdev.kube.options import PluginOptions
 from ansible_collections.vfio.passthrough.tests.unit.structure.test_units import rendered, settings
 from ansible_collections.vfio.passthrough.tests.unit.structure.tree import ROOT
@@ -91,5 +95,27 @@ def test_the_role_takes_away_all_that_the_plugin_keeps() -> None:
 
 
 def test_the_probe_waits_for_the_state_file() -> None:
-    assert container()["startupProbe"]["exec"]["command"] == ["test", str(PluginOptions().state), "-nt", container()["terminationMessagePath"]]
-    assert "livenessProbe" not in container()
+    assert container()["startupProbe"]["exec"]["command"] == [
+        "test",
+        str(PluginOptions().state),
+        "-nt",
+        container()["terminationMessagePath"],
+    ]
+
+
+def test_the_pod_lives_while_the_loop_renews_the_time_of_its_lock(tmp_path: Path) -> None:
+    shell, option, script = container()["livenessProbe"]["exec"]["command"]
+    lock = tmp_path / "lock"
+    told = script.replace(str(PluginOptions().lock), str(lock))
+    assert told != script
+
+    def lives() -> bool:
+        return subprocess.run([shell, option, told], check=False, stderr=subprocess.DEVNULL).returncode == 0
+
+    assert not lives()
+    lock.touch()
+    assert lives()
+    os.utime(lock, (time.time() - 100, time.time() - 100))
+    assert not lives()
+    Pulse(lock).beat()
+    assert lives()

@@ -122,6 +122,7 @@ def test_b15_nothing_is_scanned_while_nothing_happens(make: Make, monkeypatch: p
 
     monkeypatch.setattr(module, "find_skipped", counted("whole", whole))
     monkeypatch.setattr(module, "find", counted("quick", quick))
+    monkeypatch.setenv("WATCHDOG_USEC", "200000")  # signs of life are no looks
     bench = make()
     until(lambda: looks["whole"] and state(bench), "the first look at what is skipped")
     time.sleep(1.0)  # what the start itself wakes

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -149,6 +150,16 @@ def test_another_release_ends_the_service(running: PluginBench) -> None:
     running.settle()
     link.symlink_to("another")
     until(lambda: not running.alive, "the end of the service")
+
+
+def test_a_service_that_waits_gives_signs_of_life(bench: PluginBench, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("WATCHDOG_USEC", "200000")
+    bench.start()
+    until(bench.options.state.exists, "the first look")
+    for number in range(3):
+        bench.options.lock.touch()
+        os.utime(bench.options.lock, (number, number))
+        until(lambda: bench.options.lock.stat().st_mtime > 3, "a new time of the lock")
 
 
 def test_others_read_what_is_served(running: PluginBench) -> None:

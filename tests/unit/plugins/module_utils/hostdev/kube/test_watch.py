@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import select
 import socket
 import time
@@ -140,6 +141,23 @@ def test_the_manager_is_told(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) ->
         monkeypatch.setenv("NOTIFY_SOCKET", str(tmp_path / "n"))
         assert notify.notify("READY=1")
         assert manager.recv(100) == b"READY=1"
+
+
+def test_a_manager_that_wants_signs_of_life_gets_them_while_the_loop_waits(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as manager:
+        manager.bind(str(tmp_path / "n"))
+        monkeypatch.setenv("NOTIFY_SOCKET", str(tmp_path / "n"))
+        monkeypatch.setenv("WATCHDOG_USEC", "100000")
+        monkeypatch.setenv("WATCHDOG_PID", str(os.getpid()))
+        assert notify.Pulse(tmp_path / "none").wait(Waker(), 0.3, 0) == b""
+        assert [manager.recv(100) for dummy in range(3)] == [b"WATCHDOG=1"] * 3
+
+
+@pytest.mark.parametrize(("told", "of"), [("", ""), ("0", ""), ("soon", ""), ("100000", "1")])
+def test_what_asks_for_no_signs_gets_none(monkeypatch: pytest.MonkeyPatch, told: str, of: str) -> None:
+    monkeypatch.setenv("WATCHDOG_USEC", told)
+    monkeypatch.setenv("WATCHDOG_PID", of)
+    assert notify.watchdog_seconds() == float("inf")
 
 
 def test_without_a_manager_nothing_is_told(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

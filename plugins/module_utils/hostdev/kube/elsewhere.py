@@ -14,7 +14,6 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Callable, Optional
 
-from ..device.faults import Fault
 from ..device.offer import Offer
 from ..root import Root
 from .checkpoint import FILE as STORE
@@ -96,10 +95,11 @@ class Elsewhere:
             holdings = {(one.resource, one.id) for one in self._ask(self._root).holdings}
             ended = frozenset(one for one in held if not any((one.resource, number) in holdings for number in one.ids))
             self._said = ""
-        except Fault as fault:
+        # libraries raise what they like, and a thread that ends here would ask never again
+        except Exception as fault:  # noqa: BLE001
             ended = frozenset()
             if str(fault) != self._said:
-                log.warning("%s; what its store says is held counts as held", fault)
+                log.warning("%s; what the kubelet's store says is held counts as held", fault)
             self._said = str(fault)
         changed, self._ended, self._asking = ended != self._ended, ended, None
         if changed:

@@ -76,6 +76,7 @@ def test_a_held_device_names_its_pod(host: FakeHost) -> None:
     [
         ({"plugin": None}, "Kubernetes", "does not run", "systemctl status"),
         ({"plugin": {**PLUGIN, "resources": []}}, "Kubernetes", "has not registered", "kubelet up"),
+        ({"plugin": {**PLUGIN, "resources": [{"resource": GPU, "cause": "not today"}]}}, "Kubernetes", "kubelet: not today", "kubelet up"),
         (
             {"plugin": {**PLUGIN, "units": [{**UNIT, "health": "Unhealthy", "reason": "/dev/vfio/16 is gone"}]}},
             "Kubernetes",

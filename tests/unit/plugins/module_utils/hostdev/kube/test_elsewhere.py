@@ -76,7 +76,7 @@ def test_where_the_kubelet_cannot_be_asked_its_store_counts(
         request.getfixturevalue("kubelet").refuses = True
     store(bench.folder, HELD)
     bench.start()
-    until(lambda: "what its store says is held counts as held" in caplog.text, "the warning")
+    until(lambda: "what the kubelet's store says is held counts as held" in caplog.text, "the warning")
     assert units(bench)[0] == HELD_UNIT
 
 

@@ -15,6 +15,7 @@ from typing import Any
 from ansible_collections.vfio.passthrough.plugins.module_utils.hostdev.device.declaration import parse_declaration
 from ansible_collections.vfio.passthrough.plugins.module_utils.hostdev.device.faults import Fault
 from ansible_collections.vfio.passthrough.plugins.module_utils.hostdev.device.grant import SHARED, place_folder
+from ansible_collections.vfio.passthrough.plugins.module_utils.hostdev.device.inventory import UNREADABLE
 from ansible_collections.vfio.passthrough.plugins.module_utils.hostdev.device.offer import Offer
 from ansible_collections.vfio.passthrough.plugins.module_utils.hostdev.kube.answers import allocate, device, prefer
 from ansible_collections.vfio.passthrough.plugins.module_utils.hostdev.kube.kinds import find, find_skipped
@@ -115,10 +116,12 @@ def machine(said: dict[str, Any]) -> None:
             host.mdev(one["uuid"], one["type_id"], one["name"], group=one["group"])
         for one in said["sticks"]:
             host.usb(one["port"], uevent=one["uevent"], serial=one["serial"])
-        offers = find(host.root, DECLARED).offers
-        find_skipped(host.root, DECLARED)
-        _sound(offers)
-        _sound(find(host.root, DECLARED, offers).offers)
+        first = find(host.root, DECLARED)
+        later = find(host.root, DECLARED, first.offers)
+        assert (first.faults, later.faults) == ((), ())
+        assert UNREADABLE not in {one.reason for one in find_skipped(host.root, DECLARED, first.offers)}
+        _sound(first.offers)
+        _sound(later.offers)
 
 
 def _sound(offers: Iterable[Offer]) -> None:

@@ -122,6 +122,10 @@ def test_what_is_looked_at_when_something_happens_is_what_the_whole_look_finds(h
         (one.resource, one.group, str(one.primary.address), one.trouble, tuple(str(other.address) for other in one.guest_companions))
         for one in whole.units
     }
+    nodes = [node for one in now for node in one.required]
+    assert len(nodes) == len(set(nodes))
+    later = offer_pci.find(host.root, declaration, now).offers
+    assert sorted(later, key=str) == sorted(now, key=str)
 
 
 def test_a_vgpu_of_the_vendors_own_framework_is_told_by_its_profile(host: FakeHost) -> None:

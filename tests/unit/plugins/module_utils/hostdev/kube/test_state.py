@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 from ansible_collections.vfio.passthrough.plugins.module_utils.hostdev.device.faults import Fault, Refused
@@ -28,6 +29,21 @@ def test_a_state_is_believed_while_its_service_runs(tmp_path: Path) -> None:
     with alone(host.root.at(PLUGIN_LOCK)):
         assert read_state(host.root) is not None
     assert read_state(host.root) is None
+
+
+def test_who_may_not_ask_for_the_lock_believes_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    host = FakeHost(tmp_path)
+    host.write(PLUGIN_STATE, '{"units": []}')
+    host.write(PLUGIN_LOCK, "")
+    opened = os.open
+
+    def refused(path: Any, *given: Any) -> int:
+        if str(path).endswith(PLUGIN_LOCK):
+            raise PermissionError(13, "Permission denied", str(path))
+        return opened(path, *given)
+
+    monkeypatch.setattr(os, "open", refused)
+    assert read_state(host.root) is not None
 
 
 def test_the_state_of_a_killed_service_is_not_believed(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ def disproved(root: Root, offer: Offer) -> str:
     difference = changed(root, offer)
     if difference:
         return difference
-    gone = next((node for node in offer.present if not os.access(root.prefix + node, os.F_OK)), "")
+    gone = next((node for node in offer.present if not os.path.exists(root.prefix + node)), "")
     return f"{gone} does not exist any more" if gone else ""
 
 

@@ -1,7 +1,7 @@
 """The launcher pod of a VirtualMachineInstance, and the ConfigMap that brings the VMI to it. No I/O.
 
-Nothing here needs more than the Pod Security level "restricted" allows: uid 107, no capability, the runtime's seccomp
-profile. Device nodes and the grant socket come from the device plugin when the kubelet calls Allocate.
+Nothing here but a hostDisk needs more than the Pod Security level "restricted" allows: uid 107, no capability, the runtime's
+seccomp profile. Device nodes and the grant socket come from the device plugin when the kubelet calls Allocate.
 """
 
 from __future__ import annotations
@@ -13,16 +13,17 @@ from dataclasses import dataclass
 from typing import Any
 
 from ..device.faults import Refused, Unsupported
-from ..vmi import gates, mounts
+from ..vmi import gates
 from ..vmi.instance import VirtualMachineInstance
 from ..vmi.manifest import Manifest
 from ..vmi.permitted import GPUS, HOST_DEVICES, refuse_unpermitted
 from ..vmi.schema import write_object
 from ..vmi.spec import Spec
 from .effective import effective
-from .networks import VOLUME, information_volume, network_annotations
+from .networks import network_annotations
 from .overhead import PLAIN, Sizing, locks_memory, memory_lock
 from .resources import GRANT, asked_resources, container_resources
+from .volumes import Volumes, add_volumes, pull_secrets
 
 LABEL = "vfio.passthrough/vm"
 DIGEST = "vfio.passthrough/vmi-digest"
@@ -43,7 +44,7 @@ class PodSettings:
     """What the manifest does not say: the launcher's image, whether the guest is emulated, and which resources are declared.
 
     declared: None when nobody knows; else a device of another resource is refused. gates: KubeVirt's feature gates that are on.
-    sizing: how overhead is reckoned.
+    sizing: how overhead is reckoned. blocks: PersistentVolumeClaims whose volumeMode is Block.
     """
 
     image: str
@@ -53,6 +54,7 @@ class PodSettings:
     declared: Sequence[str] | None = None
     gates: frozenset[str] = gates.DEFAULTS
     sizing: Sizing = PLAIN
+    blocks: frozenset[str] = frozenset()
 
 
 def instance_of(manifest: Manifest) -> VirtualMachineInstance:
@@ -146,9 +148,13 @@ def _pod_spec(vmi: VirtualMachineInstance, settings: PodSettings) -> dict[str, A
         "priorityClassName": spec.priority_class,
         "schedulerName": spec.scheduler,
         "topologySpreadConstraints": [dict(one) for one in spec.spread],
+        "imagePullSecrets": [{"name": name} for name in pull_secrets(spec)],
         "resourceClaims": [write_object(claim) for claim in spec.resource_claims],
     }
-    volumes, places = _volumes(vmi)
+    places = Volumes()
+    places.add("vmi", {"configMap": {"name": object_name(vmi)}}, VMI_FOLDER)
+    places.add("work", {"emptyDir": {}}, WORK, fixed=False)
+    add_volumes(places, spec, settings.blocks)
     return {
         "terminationGracePeriodSeconds": spec.grace_seconds + EXTRA_GRACE,
         "automountServiceAccountToken": False,
@@ -162,11 +168,11 @@ def _pod_spec(vmi: VirtualMachineInstance, settings: PodSettings) -> dict[str, A
         },
         **{key: value for key, value in chosen.items() if value},
         "containers": [_container(spec, settings, places)],
-        "volumes": volumes,
+        "volumes": places.volumes,
     }
 
 
-def _container(spec: Spec, settings: PodSettings, places: list[dict[str, Any]]) -> dict[str, Any]:
+def _container(spec: Spec, settings: PodSettings, places: Volumes) -> dict[str, Any]:
     return {
         "name": COMPUTE,
         "image": settings.image,
@@ -176,7 +182,8 @@ def _container(spec: Spec, settings: PodSettings, places: list[dict[str, Any]]) 
         "securityContext": {"allowPrivilegeEscalation": False, "capabilities": {"drop": ["ALL"]}},
         # the launcher makes this file when the domain runs and takes it away when it ends
         "readinessProbe": {"exec": {"command": ["test", "-e", f"{WORK}/ready"]}, "periodSeconds": 2, "failureThreshold": 1},
-        "volumeMounts": places,
+        "volumeMounts": places.mounts,
+        **({"volumeDevices": places.devices} if places.devices else {}),
     }
 
 
@@ -184,29 +191,3 @@ def _environment(spec: Spec, settings: PodSettings) -> dict[str, str]:
     full = effective(spec)
     lock = memory_lock(full, settings.sizing) if locks_memory(full, settings.sizing) else 0
     return {"HOSTDEV_EMULATION": "always" if settings.emulated else "never", **({MEMORY_LOCK: str(lock)} if lock else {})}
-
-
-def _volumes(vmi: VirtualMachineInstance) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
-    """Return the pod's volumes and where the container has them; images are read-only image volumes (KEP-4639)."""
-    rows: list[tuple[str, dict[str, Any], str, bool]] = [
-        ("vmi", {"configMap": {"name": object_name(vmi)}}, VMI_FOLDER, True),
-        ("work", {"emptyDir": {}}, WORK, False),
-    ]
-    boot = vmi.spec.domain.firmware.kernel_boot
-    if boot and boot.container:
-        rows.append(("kernel-boot", _image(boot.container.image, boot.container.pull_policy), mounts.KERNEL_BOOT, True))
-    if vmi.spec.sriov:
-        rows.append((VOLUME, information_volume(), mounts.POD_INFO, True))
-    if vmi.spec.domain.memory.hugepages:
-        rows.append(("hugepages", {"emptyDir": {"medium": "HugePages"}}, mounts.HUGEPAGES, False))
-    for volume in vmi.spec.volumes:
-        disk = volume.container_disk
-        if disk:
-            rows.append((f"disk-{volume.name}", _image(disk.image, disk.pull_policy), mounts.container_disk_folder(volume.name), True))
-    volumes = [{"name": name, **source} for name, source, _place, _fixed in rows]
-    places = [{"name": name, "mountPath": place, **({"readOnly": True} if fixed else {})} for name, _source, place, fixed in rows]
-    return volumes, places
-
-
-def _image(reference: str, policy: str) -> dict[str, Any]:
-    return {"image": {"reference": reference, **({"pullPolicy": policy} if policy else {})}}

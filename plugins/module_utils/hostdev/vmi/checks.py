@@ -76,7 +76,7 @@ def _volumes(spec: Spec, path: str) -> Problems:
     for index, volume in enumerate(spec.volumes):
         place = f"{path}.volumes[{index}]"
         if volume.sources != 1:
-            yield place, f"exactly one of emptyDisk and containerDisk has to be there, are {volume.sources}"
+            yield place, f"exactly one kind of volume has to be there, are {volume.sources}"
         if volume.name in seen:
             yield f"{place}.name", f"{volume.name!r} is the name of another volume too"
         if volume.name not in disks:

@@ -20,6 +20,18 @@ NETWORK_STATUS = "network-status"
 NETWORK_INFO = "network-info"
 """The same in KubeVirt's form, where KubeVirt writes it."""
 
+CLAIMS = "/var/run/vfio-passthrough/claims"
+"""Below it, by the volume's name, each PersistentVolumeClaim that is a file system; the guest's disk is disk.img in it."""
+
+BLOCKS = "/dev/vfio-passthrough"
+"""Below it, by the volume's name, each PersistentVolumeClaim that is a block device."""
+
+HOST_DISKS = "/var/run/vfio-passthrough/host-disks"
+"""Below it, by the volume's name, the folder of each hostDisk's file."""
+
+OBJECTS = "/var/run/vfio-passthrough/objects"
+"""Below it, by the volume's name, the keys of a ConfigMap or Secret; of cloud-init by NAME-userdata and NAME-networkdata."""
+
 HUGEPAGES = "/dev/hugepages"
 """The pod's huge pages, there with memory.hugepages."""
 

@@ -11,6 +11,10 @@ _LABEL = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?")
 # libvirt takes letters, digits, '_' and '-' in an alias of the user's (virDomainDeviceAliasIsUserAlias)
 _ALIAS = re.compile(r"[A-Za-z0-9_-]+")
 
+_LONGEST_OBJECT = 253
+# "", a folder and a file: what stands in / itself has no folder that could be shown to the pod
+_SHORTEST_PATH = 3
+
 LONGEST = 49
 """Our objects are named vm-NAME, and what controllers append has to fit into 63 characters with it."""
 
@@ -26,6 +30,21 @@ def check_object(name: str) -> str:
     if len(name) > LONGEST:
         raise _refuse(name, f"has {len(name)} characters, {LONGEST} are allowed")
     return name
+
+
+def check_object_name(name: str) -> str:
+    """Return the name of an object of Kubernetes' (a DNS subdomain), or Refused."""
+    if len(name) > _LONGEST_OBJECT or not _SUBDOMAIN.fullmatch(name):
+        raise _refuse(name, "has to be at most 253 lower-case letters, digits, '-' and '.', beginning and ending with a letter or digit")
+    return name
+
+
+def check_file(path: str) -> str:
+    """Return the absolute path of a file, without steps back and empty parts, or Refused."""
+    parts = path.split("/")
+    if len(parts) < _SHORTEST_PATH or parts[0] or any(part in ("", ".", "..") for part in parts[1:]):
+        raise _refuse(path, "has to be the absolute path of a file in a folder, without '.', '..' and doubled slashes")
+    return path
 
 
 def check_label(name: str) -> str:

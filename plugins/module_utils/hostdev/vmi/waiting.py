@@ -14,6 +14,7 @@ from .spec import Spec
 _NO_TAG = "device tags (cloud-init device metadata) are not served by this version"
 _NO_NETWORK = "guest networks are not served by this version"
 _NO_CLAIMS = "DRA claims are not served by this version"
+_NO_CONFIG = "disks made from the cluster's objects are not served by this version"
 _NO_PROBE = "probes of the guest are not served by this version"
 _NO_PINNING = "CPU pinning and NUMA are not served by this version"
 
@@ -23,6 +24,12 @@ WAITING: Mapping[str, str] = {
     "networks": _NO_NETWORK,
     "livenessProbe": _NO_PROBE,
     "readinessProbe": _NO_PROBE,
+    "volumes[].persistentVolumeClaim": "volumes of the cluster's storage are not served by this version",
+    "volumes[].hostDisk": "a file of the node is not served by this version",
+    "volumes[].cloudInitNoCloud": _NO_CONFIG,
+    "volumes[].cloudInitConfigDrive": _NO_CONFIG,
+    "volumes[].configMap": _NO_CONFIG,
+    "volumes[].secret": _NO_CONFIG,
     "domain.launchSecurity": "memory that the host cannot read is not served by this version",
     "domain.memory.hugepages": "huge pages are not served by this version",
     "domain.memory.maxGuest": "memory hot-plug is not served: devices hold all of the guest's memory",

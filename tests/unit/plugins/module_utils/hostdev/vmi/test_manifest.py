@@ -158,8 +158,21 @@ def test_refused_by_path(change: dict[str, Any], said: str) -> None:
     ("spec", "said"),
     [
         ({"resourceClaims": [{"name": "c", "resourceClaimName": "x"}]}, "spec.resourceClaims: DRA claims are not served by this version"),
-        ({"volumes": [{"name": "v", "hostDisk": {"path": "/x"}}]}, "spec.volumes[0].hostDisk: a file of the node is refused"),
-        ({"volumes": [{"name": "v"}]}, "spec.volumes[0]: exactly one of emptyDisk and containerDisk has to be there, are 0"),
+        (
+            {"volumes": [{"name": "v", "hostDisk": {"path": "/x", "type": "Disk"}}]},
+            "hostDisk.path: '/x': has to be the absolute",
+        ),
+        (
+            {"volumes": [{"name": "v", "hostDisk": {"path": "/a/../b", "type": "Disk"}}]},
+            "hostDisk.path: '/a/../b': has to be",
+        ),
+        ({"volumes": [{"name": "v", "persistentVolumeClaim": {"claimName": "A/b"}}]}, "persistentVolumeClaim.claimName: 'A/b': has to be"),
+        ({"volumes": [{"name": "v", "dataVolume": {"name": "d"}}]}, "name its claim in persistentVolumeClaim"),
+        (
+            {"volumes": [{"name": "v", "hostDisk": {"path": "/a/x", "type": "Disk"}}]},
+            "hostDisk: a file of the node is not served",
+        ),
+        ({"volumes": [{"name": "v"}]}, "spec.volumes[0]: exactly one kind of volume has to be there, are 0"),
         ({"volumes": [{"name": "v", "emptyDisk": {"capacity": "1Mi"}}]}, "spec.volumes[0].name: 'v' is used by no disk"),
         ({"networks": [{"name": "n", "pod": {}}]}, "spec.networks: guest networks are not served"),
         ({"nodeSelector": {"a": 1}}, "spec.nodeSelector[a]: has to be text, is a number (1)"),

@@ -90,8 +90,8 @@ def test_folders_of_the_host_are_at_their_own_paths() -> None:
 def test_the_role_takes_away_all_that_the_plugin_keeps() -> None:
     tasks = yaml.safe_load((ROOT / "roles/device_plugin/tasks/absent.yml").read_text(encoding="utf-8"))
     options = PluginOptions()
-    files = {str(Path(options.config).parent), str(options.state), str(options.lock), str(options.last_good)}
-    assert set(tasks[-1]["loop"]) == {*files, options.grants, handover_folder(options.grants)}
+    files = {str(one) for one in (options.state, options.lock, options.last_good, options.virt_handler)}
+    assert set(tasks[-1]["loop"]) == {str(Path(options.config).parent), *files, options.grants, handover_folder(options.grants)}
 
 
 def test_the_probe_waits_for_the_state_file() -> None:

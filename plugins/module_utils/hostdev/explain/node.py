@@ -123,7 +123,7 @@ def _plugin_fault(one: Seen, facts: NodeFacts) -> tuple[str, ...]:
     """Return what the plugin does not do for a unit, with the mend; nothing when it does all."""
     if facts.plugin is None:
         return f"the device plugin does not run (nobody keeps {PLUGIN_STATE})", _LOOK
-    served = next((told for told in facts.plugin["resources"] if told.get("resource") == one.resource), {})
+    served: Mapping[str, Any] = next((told for told in facts.plugin["resources"] if told.get("resource") == one.resource), {})
     if not served.get("registered"):
         cause = f": {served['cause']}" if served.get("cause") else ""
         return f"the plugin has not registered {one.resource} with the kubelet{cause}", f"is the kubelet up? {_LOOK}"

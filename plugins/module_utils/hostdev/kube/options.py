@@ -51,6 +51,11 @@ class PluginOptions:
         return Path(self.run_folder) / "devices.json"
 
     @property
+    def virt_handler(self) -> Path:
+        """Return the file that remembers which resources KubeVirt's virt-handler serves."""
+        return Path(self.run_folder) / "virt-handler.json"
+
+    @property
     def last_good(self) -> Path:
         """Return the copy of the configuration that was last read without a fault."""
         return Path(self.run_folder) / "last-good.json"

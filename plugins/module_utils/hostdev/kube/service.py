@@ -61,7 +61,7 @@ class Service:
         # as found, and as told: with what else keeps a unit from being used
         self._found: tuple[Offer, ...] = ()
         self._offers: tuple[Offer, ...] = ()
-        self._virt_handler = VirtHandler(Path(options.plugin_folder), options.kubelet, options.check_seconds)
+        self._virt_handler = VirtHandler(Path(options.plugin_folder), options.kubelet, options.virt_handler, options.check_seconds)
         self._left: frozenset[str] = frozenset()
         self._served: tuple[frozenset[str], Declaration] = (frozenset(), Declaration())
         self._own = Declaration()

@@ -8,11 +8,15 @@ removes all sockets there (KubeVirt pkg/virt-handler/device-manager/generic_devi
 from __future__ import annotations
 
 import errno
+import json
 import socket
 from collections.abc import Iterable
+from contextlib import suppress
 from pathlib import Path
 from typing import Optional
 
+from ..device.faults import Fault
+from ..root import write_file
 from .config import Stamp, stamp_of
 
 DOMAIN = "devices.kubevirt.io"
@@ -33,15 +37,27 @@ def listening(path: Path) -> bool:
         return visitor.connect_ex(str(path)) in (0, errno.EAGAIN)
 
 
+def _remembered(memory: Path) -> list[str]:
+    try:
+        told = json.loads(memory.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return []
+    return [one for one in told if isinstance(one, str)] if isinstance(told, list) else []
+
+
 class VirtHandler:
     """What it serves here. A resource whose socket went, or at which nobody listens, stays its own for GRACE_SECONDS."""
 
-    def __init__(self, plugin_folder: Path, kubelet: Path, check_seconds: float) -> None:
-        """Know of nothing yet. kubelet: its registration socket. check_seconds: how often a socket that answered is asked again."""
-        self._plugin_folder, self._kubelet, self._check_seconds = plugin_folder, kubelet, check_seconds
+    def __init__(self, plugin_folder: Path, kubelet: Path, memory: Path, check_seconds: float) -> None:
+        """Know what an earlier service left in the file `memory`, which may be absent.
+
+        kubelet: its registration socket. check_seconds: how often a socket that answered is asked again.
+        """
+        self._plugin_folder, self._kubelet, self._memory, self._check_seconds = plugin_folder, kubelet, memory, check_seconds
         self._start: Optional[Stamp] = None
         # of what it serves: since when nobody answers, None while somebody does
-        self._silent: dict[str, Optional[float]] = {}
+        self._silent: dict[str, Optional[float]] = dict.fromkeys(_remembered(memory))
+        self._written = set(self._silent)
         self._answered: dict[str, tuple[Stamp, float]] = {}
         self._stale: dict[str, Stamp] = {}
 
@@ -53,8 +69,16 @@ class VirtHandler:
             self._start = start
             self._silent = dict.fromkeys(self._silent)
         left = frozenset(one for one in resources if (path := socket_of(self._plugin_folder, one)) and self._serves(one, path, now))
+        self._remember()
         waits = [since + GRACE_SECONDS - now for one, since in self._silent.items() if one in left and since is not None]
         return left, min(waits, default=None)
+
+    def _remember(self) -> None:
+        if self._written != set(self._silent):
+            self._written = set(self._silent)
+            # forgetting costs no more than what it is remembered for
+            with suppress(Fault, OSError):
+                write_file(self._memory, json.dumps(sorted(self._written)))
 
     def _serves(self, resource: str, path: Path, now: float) -> bool:
         found = stamp_of(path)

@@ -51,6 +51,10 @@ class Folder:
         self.kubelet.touch()
 
 
+def watching(folder: Folder) -> VirtHandler:
+    return VirtHandler(folder.path, folder.kubelet, folder.path / "run/memory", 300.0)
+
+
 @pytest.fixture(name="folder")
 def _folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Folder]:
     folder = Folder(tmp_path_factory.mktemp("v"))
@@ -59,14 +63,14 @@ def _folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Folder]:
 
 
 def test_only_what_answers_is_left(folder: Folder) -> None:
-    handler = VirtHandler(folder.path, folder.kubelet, 300.0)
+    handler = watching(folder)
     assert handler.serves(BOTH, 0.0) == (frozenset(), None)
     folder.serve()
     assert handler.serves(BOTH, 1.0) == (frozenset({KVM}), None)
 
 
 def test_it_comes_back_before_us_after_a_start_of_the_kubelet(folder: Folder) -> None:
-    handler = VirtHandler(folder.path, folder.kubelet, 300.0)
+    handler = watching(folder)
     folder.serve()
     handler.serves(BOTH, 0.0)
     folder.start_kubelet()
@@ -83,7 +87,7 @@ def test_it_comes_back_before_us_after_a_start_of_the_kubelet(folder: Folder) ->
 
 
 def test_without_a_kubelet_nobody_is_waited_for_in_vain(folder: Folder) -> None:
-    handler = VirtHandler(folder.path, folder.kubelet, 300.0)
+    handler = watching(folder)
     folder.serve()
     handler.serves(BOTH, 0.0)
     folder.end()
@@ -93,7 +97,7 @@ def test_without_a_kubelet_nobody_is_waited_for_in_vain(folder: Folder) -> None:
 
 
 def test_what_it_serves_no_more_becomes_ours(folder: Folder) -> None:
-    handler = VirtHandler(folder.path, folder.kubelet, 300.0)
+    handler = watching(folder)
     folder.serve()
     handler.serves(BOTH, 0.0)
     folder.end()
@@ -105,7 +109,7 @@ def test_what_it_serves_no_more_becomes_ours(folder: Folder) -> None:
 
 
 def test_a_socket_without_listener_does_not_block_for_ever(folder: Folder) -> None:
-    handler = VirtHandler(folder.path, folder.kubelet, 300.0)
+    handler = watching(folder)
     folder.serve()
     handler.serves(BOTH, 0.0)
     folder.die()
@@ -121,11 +125,34 @@ def test_a_socket_without_listener_does_not_block_for_ever(folder: Folder) -> No
 def test_a_socket_of_nobody_at_the_start_is_given_up_too(folder: Folder) -> None:
     folder.serve()
     folder.die()
-    handler = VirtHandler(folder.path, folder.kubelet, 300.0)
+    handler = watching(folder)
     assert handler.serves(BOTH, 0.0) == (frozenset({KVM}), 10.0)
     assert handler.serves(BOTH, 10.0) == (frozenset(), None)
     folder.end()
     assert handler.serves(BOTH, 11.0) == (frozenset(), None)
+
+
+def test_what_it_served_outlives_us(folder: Folder) -> None:
+    folder.serve()
+    watching(folder).serves(BOTH, 0.0)
+    folder.start_kubelet()
+    handler = watching(folder)
+    assert handler.serves(BOTH, 100.0) == (frozenset({KVM}), 10.0)
+    assert handler.serves(BOTH, 110.0) == (frozenset(), None)
+    assert watching(folder).serves(BOTH, 120.0) == (frozenset(), None)
+
+
+@pytest.mark.parametrize("text", ["{", "7", "[7, null]"])
+def test_a_memory_that_is_none_remembers_nothing(folder: Folder, text: str) -> None:
+    (folder.path / "run").mkdir()
+    (folder.path / "run/memory").write_text(text, encoding="utf-8")
+    assert watching(folder).serves(BOTH, 0.0) == (frozenset(), None)
+
+
+def test_a_memory_that_cannot_be_written_ends_nothing(folder: Folder) -> None:
+    (folder.path / "run").touch()
+    folder.serve()
+    assert watching(folder).serves(BOTH, 0.0) == (frozenset({KVM}), None)
 
 
 def test_a_node_that_virt_handler_serves_is_left_to_it(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -77,7 +77,7 @@ def test_where_the_kubelet_cannot_be_asked_its_store_counts(
     store(bench.folder, HELD)
     bench.start()
     until(lambda: "what the kubelet's store says is held counts as held" in caplog.text, "the warning")
-    assert units(bench)[0] == HELD_UNIT
+    until(lambda: units(bench)[:1] == [HELD_UNIT], "the unit is held")
 
 
 def test_an_answer_of_a_pod_that_is_gone_keeps_nothing(bench: PluginBench, kubelet: FakePodResources) -> None:

@@ -39,21 +39,26 @@ class Oracle:
         self._process.stdin.close()
         self._process.wait(20)
 
-    def ask(self, env: Mapping[str, str], host_devices: Sequence[str] = (), gpus: Sequence[str] = ()) -> dict[str, Any]:
-        """Return {"devices": [XML, ...]} or {"error": text} for a machine that asks for these resources, one entry each.
+    def ask_of(self, devices: Mapping[str, Any], env: Mapping[str, str], network_info: str = "") -> dict[str, Any]:
+        """Return {"devices": [XML, ...]}, {"error": text} or {"panic": text} for a machine's spec.domain.devices.
 
-        The entries are called h0, h1, ... and g0, g1, ...
+        network_info: the content of the file of that name, from which SR-IOV interfaces have their function.
         """
+        question = {"vmi": {"spec": {"domain": {"devices": devices}}}, "env": dict(env), "networkInfo": network_info}
+        assert self._process.stdin is not None and self._process.stdout is not None
+        self._process.stdin.write(json.dumps(question) + "\n")
+        self._process.stdin.flush()
+        answer: dict[str, Any] = json.loads(self._process.stdout.readline())
+        return answer
+
+    def ask(self, env: Mapping[str, str], host_devices: Sequence[str] = (), gpus: Sequence[str] = ()) -> dict[str, Any]:
+        """Return ask_of's answer for a machine that asks for these resources, one entry each: h0, h1, ... and g0, g1, ..."""
         lists = {"hostDevices": ("h", host_devices), "gpus": ("g", gpus)}
         devices = {
             key: [{"name": f"{letter}{number}", "deviceName": resource} for number, resource in enumerate(resources)]
             for key, (letter, resources) in lists.items()
         }
-        assert self._process.stdin is not None and self._process.stdout is not None
-        self._process.stdin.write(json.dumps({"vmi": {"spec": {"domain": {"devices": devices}}}, "env": dict(env)}) + "\n")
-        self._process.stdin.flush()
-        answer: dict[str, Any] = json.loads(self._process.stdout.readline())
-        return answer
+        return self.ask_of(devices, env)
 
     def devices(self, env: Mapping[str, str], host_devices: Sequence[str] = (), gpus: Sequence[str] = ()) -> list[HostDevice]:
         """Return what `ask` answers, as values; an assertion error with KubeVirt's words when it refuses."""

@@ -31,27 +31,28 @@ class _Look:
         for entry in entries:
             for bundle in entry.bundles:
                 for offer in [one for one in left if one.resource == entry.resource]:
-                    members = _again(offer, bundle, plugged)
+                    members = _again(offer, bundle, self.free)
                     if members:
                         left.remove(offer)
                         self.kept.setdefault((entry.resource, bundle), []).append(self._take(entry.resource, members))
-        declared, unkept = {entry.resource for entry in entries}, {one.port: one for one in self.free}
+        declared, unkept = {entry.resource for entry in entries}, self.free
         rests = [(offer, _rest(offer, unkept)) for offer in left if offer.resource in declared]
         self.broken = [(offer, rest) for offer, rest in rests if 0 < len(rest) < len(ports_of(offer))]
         for offer, rest in self.broken:
             self._take(offer.resource, rest)
 
     @property
-    def free(self) -> list[UsbDevice]:
-        """Return the devices that nobody has, in the order of their ports."""
-        return [one for port, one in self.plugged.items() if port not in self.taken]
+    def free(self) -> dict[str, UsbDevice]:
+        """Return the devices that nobody has by their ports, in the order of these."""
+        return {port: one for port, one in self.plugged.items() if port not in self.taken}
 
     def made(self, resource: str, bundle: Bundle) -> list[Devices]:
         """Return the bundles that are kept, those that free devices make, and those that mend a broken one."""
-        found = [self._take(resource, members) for members in gather(bundle, self.free)]
-        for offer, rest in list(self.broken):
+        found = [self._take(resource, members) for members in gather(bundle, list(self.free.values()))]
+        like = [one for one in self.broken if (one[0].resource, len(ports_of(one[0]))) == (resource, len(bundle))]
+        for offer, rest in like:
             # one that is made of what is left of it and of what is free takes its place: it cannot come back as it was
-            whole = gather(bundle, [*rest, *self.free])[:1] if (offer.resource, len(ports_of(offer))) == (resource, len(bundle)) else []
+            whole = gather(bundle, [*rest, *self.free.values()])[:1]
             if whole:
                 self.broken.remove((offer, rest))
                 for one in rest:
@@ -79,7 +80,7 @@ def find(root: Root, declaration: Declaration, former: Sequence[Offer] = ()) -> 
             made = look.made(entry.resource, bundle)
             offers += [_offer(root, entry.resource, members) for members in made]
             if not made and len(bundle) > 1:
-                skipped += _incomplete(entry.resource, bundle, look.free)
+                skipped += _incomplete(entry.resource, bundle, list(look.free.values()))
             skipped += _elsewhere(entry.resource, bundle, look, positions)
     return Found(tuple(offers), tuple(dict.fromkeys(skipped)))
 

@@ -34,8 +34,8 @@ log = logging.getLogger(__name__)
 MERGE_SECONDS = 0.25
 _LOOK_WITHOUT_EVENTS = 1.0
 _SUBSYSTEMS = ("pci", "vfio", "vfio-dev", "mdev", "usb", "misc")
-# some ten thousand events; memory that is used only while they wait
-_DEVICE_BUFFER = 16 << 20
+# what udev takes for itself, and newer ones for every monitor; memory that is used only while events wait
+_DEVICE_BUFFER = 128 << 20
 
 
 class FolderWatch:

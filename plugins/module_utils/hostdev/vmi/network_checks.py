@@ -29,8 +29,6 @@ def _network(network: Network, place: str, interfaces: list[str]) -> Problems:
         yield place, f"exactly one of pod, multus and resourceClaim has to be there, are {network.sources}"
     if network.name not in interfaces:
         yield f"{place}.name", f"{network.name!r} is the name of no interface{_near(network.name, interfaces)}"
-    if network.multus and not network.multus.network_name:
-        yield f"{place}.multus.networkName", "required, and empty"
 
 
 def _interface(interface: Interface, network: Network | None, place: str, networks: list[str]) -> Problems:

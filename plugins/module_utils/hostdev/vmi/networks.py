@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 from ..device.faults import Refused
-from .names import check_label
+from .names import check_label, check_object_name
 from .schema import BOOLEAN, TEXT, at_least, checked, many, nested, one_of, row
 
 # KubeVirt's pattern of a guest address (hwutil.PCI_ADDRESS_PATTERN)
@@ -28,6 +28,15 @@ def check_mac(text: str) -> str:
     """Return a MAC address of six bytes, or Refused."""
     if not _MAC.fullmatch(text):
         raise Refused(what="accept a MAC address", subject=repr(text), cause="has to be six bytes like de:ad:00:00:be:ef")
+    return text
+
+
+def check_attachment(text: str) -> str:
+    """Return the name of a NetworkAttachmentDefinition, [NAMESPACE/]NAME, or Refused."""
+    space, slash, name = text.rpartition("/")
+    if slash:
+        check_label(space)
+    check_object_name(name)
     return text
 
 
@@ -94,7 +103,7 @@ class PodNetwork:
 class MultusNetwork:
     """A NetworkAttachmentDefinition, [NAMESPACE/]NAME; default: in the place of the pod's own network."""
 
-    network_name: str = row("networkName", TEXT, required=True)
+    network_name: str = row("networkName", checked(check_attachment), required=True)
     default: bool = row("default", BOOLEAN, default=False)
 
 

@@ -61,6 +61,11 @@ def test_admitted(domain: dict[str, Any]) -> None:
     assert admit(vmi(domain), Policy()) == ()
 
 
+def test_ramfb_objects_that_say_nothing_count_as_on() -> None:
+    (cause,) = admit(vmi(displays({"ramFB": {}}, {"ramFB": {}})), Policy())
+    assert "g0, g1" in cause.message
+
+
 def test_the_gate_lets_host_devices_through() -> None:
     assert admit(vmi({"devices": {"hostDevices": []}}), Policy(gates=open_gates(["HostDevices"]))) == ()
 

@@ -11,6 +11,8 @@ from ansible_collections.vfio.passthrough.plugins.module_utils.hostdev.kube impo
 from ansible_collections.vfio.passthrough.plugins.module_utils.hostdev.kube.overhead import overhead
 from ansible_collections.vfio.passthrough.plugins.module_utils.hostdev.vmi.instance import VirtualMachineInstance
 from ansible_collections.vfio.passthrough.plugins.module_utils.hostdev.vmi.manifest import parse_manifest
+from ansible_collections.vfio.passthrough.plugins.module_utils.hostdev.vmi.meta import Metadata
+from ansible_collections.vfio.passthrough.tests.cases.specs import spec_of
 
 GPU = "nvidia.com/GA102GL_A10"
 
@@ -27,6 +29,12 @@ def vmi(**spec: Any) -> VirtualMachineInstance:
 
 def made(**spec: Any) -> dict[str, Any]:
     return pod.launcher_pod(vmi(**spec), pod.PodSettings(image="localhost/launcher:1"))
+
+
+def made_of(domain: dict[str, Any]) -> dict[str, Any]:
+    run = VirtualMachineInstance(metadata=Metadata(name="v"), spec=spec_of({"domain": domain}))
+    spec: dict[str, Any] = pod.launcher_pod(run, pod.PodSettings(image="x"))["spec"]
+    return spec
 
 
 def test_resources_are_those_of_kubevirt() -> None:
@@ -96,6 +104,31 @@ def test_kernel_boot_and_container_disks_are_image_volumes() -> None:
     assert {"name": "kernel-boot", "mountPath": "/var/run/vfio-passthrough/kernel-boot", "readOnly": True} in spec["containers"][0][
         "volumeMounts"
     ]
+
+
+def test_dedicated_cpus_need_no_label_of_the_node() -> None:
+    spec = made_of({"memory": {"guest": "1Gi"}, "cpu": {"cores": 2, "dedicatedCpuPlacement": True}})
+    assert "nodeSelector" not in spec
+    assert spec["containers"][0]["resources"]["limits"]["cpu"] == "2"
+
+
+def test_an_architecture_and_spread_choose_the_node() -> None:
+    spread = [{"maxSkew": 1, "topologyKey": "zone", "whenUnsatisfiable": "DoNotSchedule"}]
+    spec = made(architecture="amd64", topologySpreadConstraints=spread)["spec"]
+    assert spec["nodeSelector"] == {"kubernetes.io/arch": "amd64"}
+    assert spec["topologySpreadConstraints"] == spread
+
+
+@pytest.mark.parametrize("trick", ["<a/>", "a b; rm -rf /", "../../x", "\u202egpj", 'a",\n"b', "$(id)"])
+def test_texts_of_the_manifest_stay_one_value(trick: str) -> None:
+    devices = {"gpus": [{"name": "g", "deviceName": GPU, "tag": trick}], "disks": [{"name": "d", "serial": trick}]}
+    run = VirtualMachineInstance(metadata=Metadata(name="v", annotations={trick: trick}), spec=spec_of({"domain": {"devices": devices}}))
+    text = pod.config_map(run, pod.PodSettings(image="x"))["data"]["vmi.json"]
+    shown = json.loads(text)["spec"]["domain"]["devices"]
+    assert (shown["gpus"][0]["tag"], shown["disks"][0]["serial"]) == (trick, trick)
+    plain = pod.launcher_pod(run, pod.PodSettings(image="x"))
+    assert plain["metadata"]["annotations"].pop(trick) == trick
+    assert trick not in json.dumps(plain, ensure_ascii=False)
 
 
 def test_placement_is_passed_through_and_grace_leaves_the_launcher_time() -> None:

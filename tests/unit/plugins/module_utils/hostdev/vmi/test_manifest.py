@@ -175,6 +175,8 @@ def test_refused_by_path(change: dict[str, Any], said: str) -> None:
         ({"volumes": [{"name": "v"}]}, "spec.volumes[0]: exactly one kind of volume has to be there, are 0"),
         ({"volumes": [{"name": "v", "emptyDisk": {"capacity": "1Mi"}}]}, "spec.volumes[0].name: 'v' is used by no disk"),
         ({"networks": [{"name": "n", "pod": {}}]}, "spec.networks: guest networks are not served"),
+        ({"networks": [{"name": "n", "multus": {"networkName": ""}}]}, "networks[0].multus.networkName: '': has to be"),
+        ({"networks": [{"name": "n", "multus": {"networkName": "a/../b"}}]}, "networks[0].multus.networkName: 'a/../b': has to be"),
         ({"nodeSelector": {"a": 1}}, "spec.nodeSelector[a]: has to be text, is a number (1)"),
         ({"terminationGracePeriodSeconds": -1}, "spec.terminationGracePeriodSeconds: has to be 0 or more"),
         ({"architecture": "arm64"}, "spec.architecture: guests of arm64 are not served"),

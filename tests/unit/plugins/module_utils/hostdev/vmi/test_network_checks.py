@@ -47,7 +47,6 @@ def test_a_user_network_beside_a_virtual_function(way: str) -> None:
         ([MULTUS], [{**FUNCTION, "ports": [{"port": 80}]}], "interfaces[0].ports: ports of the pod do not lead to a virtual function"),
         ([POD, POD], [CARD], "spec.networks[1].name: 'a' is also the name of spec.networks[0]"),
         ([POD], [CARD, CARD], "interfaces[1].name: 'a' is also the name of spec.domain.devices.interfaces[0]"),
-        ([{"name": "b", "multus": {"networkName": ""}}], [FUNCTION], "spec.networks[0].multus.networkName: required, and empty"),
         (
             [POD, {"name": "b", "multus": {"networkName": "x", "default": True}}],
             [CARD, FUNCTION],

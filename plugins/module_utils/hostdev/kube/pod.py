@@ -104,11 +104,18 @@ def vmi_digest(vmi: VirtualMachineInstance, settings: PodSettings) -> str:
     return hashlib.sha256(content.encode()).hexdigest()[:16]
 
 
-def config_map(vmi: VirtualMachineInstance, settings: PodSettings, owner: Mapping[str, str] | None = None) -> dict[str, Any]:
-    """Return the ConfigMap that holds the VMI; owner: {"name": .., "uid": ..} of the pod, with which it goes away."""
+def config_map(
+    vmi: VirtualMachineInstance, settings: PodSettings, owner: Mapping[str, str] | None = None, name: str = ""
+) -> dict[str, Any]:
+    """Return the ConfigMap that holds the VMI.
+
+    owner: name and uid of the object with which it goes away, its apiVersion and kind as well where it is no pod. name: of the
+    ConfigMap where it is not the VM's.
+    """
     meta = metadata(vmi, settings)
+    meta["name"] = name or meta["name"]
     if owner:
-        meta["ownerReferences"] = [{"apiVersion": "v1", "kind": "Pod", "name": owner["name"], "uid": owner["uid"]}]
+        meta["ownerReferences"] = [{"apiVersion": "v1", "kind": "Pod", **owner}]
     text = json.dumps(vmi.to_dict(), indent=1, sort_keys=True) + "\n"
     return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": meta, "data": {VMI_FILE: text}}
 
@@ -120,8 +127,11 @@ def launcher_pod(vmi: VirtualMachineInstance, settings: PodSettings) -> dict[str
     return {"apiVersion": "v1", "kind": "Pod", "metadata": {**meta, **template["metadata"]}, "spec": template["spec"]}
 
 
-def pod_template(vmi: VirtualMachineInstance, settings: PodSettings, restart: str = "Never") -> dict[str, Any]:
-    """Return labels, annotations and spec of the pod; restart: its restartPolicy. Refused for a resource that is not declared."""
+def pod_template(vmi: VirtualMachineInstance, settings: PodSettings, restart: str = "Never", config: str = "") -> dict[str, Any]:
+    """Return labels, annotations and spec of the pod; Refused for a resource that is not declared.
+
+    restart: its restartPolicy. config: its ConfigMap where that has not the VM's name.
+    """
     refuse_undeclared(vmi, settings)
     meta = metadata(vmi, settings)
     annotations = {
@@ -131,7 +141,8 @@ def pod_template(vmi: VirtualMachineInstance, settings: PodSettings, restart: st
         DIGEST: vmi_digest(vmi, settings),
     }
     labels = {**vmi.metadata.labels, **meta["labels"]}
-    return {"metadata": {"labels": labels, "annotations": annotations}, "spec": {"restartPolicy": restart, **_pod_spec(vmi, settings)}}
+    spec = _pod_spec(vmi, settings, config or meta["name"])
+    return {"metadata": {"labels": labels, "annotations": annotations}, "spec": {"restartPolicy": restart, **spec}}
 
 
 def metadata(vmi: VirtualMachineInstance, settings: PodSettings) -> dict[str, Any]:
@@ -139,7 +150,7 @@ def metadata(vmi: VirtualMachineInstance, settings: PodSettings) -> dict[str, An
     return {"name": object_name(vmi), "namespace": vmi.metadata.namespace or settings.namespace, "labels": {LABEL: vmi.name}}
 
 
-def _pod_spec(vmi: VirtualMachineInstance, settings: PodSettings) -> dict[str, Any]:
+def _pod_spec(vmi: VirtualMachineInstance, settings: PodSettings, config: str) -> dict[str, Any]:
     spec = vmi.spec
     chosen = {
         "nodeSelector": {**({_ARCHITECTURE: spec.architecture} if spec.architecture else {}), **spec.node_selector},
@@ -152,7 +163,7 @@ def _pod_spec(vmi: VirtualMachineInstance, settings: PodSettings) -> dict[str, A
         "resourceClaims": [write_object(claim) for claim in spec.resource_claims],
     }
     places = Volumes()
-    places.add("vmi", {"configMap": {"name": object_name(vmi)}}, VMI_FOLDER)
+    places.add("vmi", {"configMap": {"name": config}}, VMI_FOLDER)
     places.add("work", {"emptyDir": {}}, WORK, fixed=False)
     add_volumes(places, spec, settings.blocks)
     return {

@@ -12,7 +12,7 @@ from typing import Any
 from ..vmi.instance import VirtualMachineInstance
 from ..vmi.machine import VirtualMachine
 from ..vmi.manifest import Manifest
-from .pod import LABEL, PodSettings, config_map, launcher_pod, metadata, pod_template
+from .pod import LABEL, PodSettings, config_map, launcher_pod, metadata, object_name, pod_template, vmi_digest
 
 _ENDLESS = 2**31 - 1
 _Make = Callable[[VirtualMachineInstance, PodSettings, bool], dict[str, Any]]
@@ -23,7 +23,21 @@ def objects(manifest: Manifest, settings: PodSettings, *, stopped: bool = False)
     if not isinstance(manifest, VirtualMachine):
         return [config_map(manifest, settings), launcher_pod(manifest, settings)]
     made = workload(manifest, settings, stopped=stopped)
-    return [config_map(manifest.instance(), settings), made] if made else []
+    return [machine_config(manifest, settings), made] if made else []
+
+
+def machine_config(machine: VirtualMachine, settings: PodSettings, uid: str = "") -> dict[str, Any]:
+    """Return the ConfigMap of a VM's next run, named by what is in it; uid: of its StatefulSet or Job, with which it goes away.
+
+    A run whose launcher is started anew finds what its pod was made for, also when the VM was edited meanwhile.
+    """
+    vmi, made = machine.instance(), workload(machine, settings)
+    owner = {"apiVersion": made["apiVersion"], "kind": made["kind"], "name": made["metadata"]["name"], "uid": uid} if made and uid else None
+    return config_map(vmi, settings, owner, _config_name(vmi, settings))
+
+
+def _config_name(vmi: VirtualMachineInstance, settings: PodSettings) -> str:
+    return f"{object_name(vmi)}-{vmi_digest(vmi, settings)}"
 
 
 def workload(machine: VirtualMachine, settings: PodSettings, *, stopped: bool = False) -> dict[str, Any] | None:
@@ -44,7 +58,7 @@ def _stateful_set(vmi: VirtualMachineInstance, settings: PodSettings, stopped: b
         "selector": {"matchLabels": {LABEL: vmi.name}},
         # an edit takes effect when the guest starts anew, as for KubeVirt
         "updateStrategy": {"type": "OnDelete"},
-        "template": pod_template(vmi, settings, "Always"),
+        "template": pod_template(vmi, settings, "Always", _config_name(vmi, settings)),
     }
     return {"apiVersion": "apps/v1", "kind": "StatefulSet", "metadata": meta, "spec": spec}
 
@@ -57,7 +71,7 @@ def _job(tries: int) -> _Make:
             "backoffLimit": tries,
             "podReplacementPolicy": "Failed",
             "suspend": stopped,
-            "template": pod_template(vmi, settings, "Never"),
+            "template": pod_template(vmi, settings, "Never", _config_name(vmi, settings)),
         }
         return {"apiVersion": "batch/v1", "kind": "Job", "metadata": metadata(vmi, settings), "spec": spec}
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from ansible_collections.vfio.passthrough.plugins.module_utils.hostdev.kube.pod import DIGEST, PodSettings, launcher_pod
-from ansible_collections.vfio.passthrough.plugins.module_utils.hostdev.kube.workload import objects, workload
+from ansible_collections.vfio.passthrough.plugins.module_utils.hostdev.kube.workload import machine_config, objects, workload
 from ansible_collections.vfio.passthrough.plugins.module_utils.hostdev.vmi.machine import VirtualMachine
 from ansible_collections.vfio.passthrough.plugins.module_utils.hostdev.vmi.manifest import parse_manifest
 from ansible_collections.vfio.passthrough.tests.fakes.manifests import machine, manifest, with_gpus
@@ -51,7 +51,8 @@ def test_the_template_is_the_pod_of_its_run() -> None:
     pod = launcher_pod(vm(running=True).instance(), SETTINGS)
     assert made is not None
     template = made["spec"]["template"]
-    assert {**template["spec"], "restartPolicy": "Never"} == pod["spec"]
+    assert template["spec"].keys() == pod["spec"].keys()
+    assert {key for key in pod["spec"] if template["spec"][key] != pod["spec"][key]} == {"restartPolicy", "volumes"}
     assert template["metadata"]["annotations"] == pod["metadata"]["annotations"]
     assert template["metadata"]["annotations"][DIGEST]
 
@@ -61,6 +62,20 @@ def test_the_objects_of_a_machine_are_its_config_map_and_its_controller() -> Non
     assert (config["kind"], made["kind"]) == ("ConfigMap", "StatefulSet")
     assert made["spec"]["template"]["spec"]["volumes"][0]["configMap"]["name"] == config["metadata"]["name"]
     assert [one["kind"] for one in objects(parse_manifest(manifest()), SETTINGS)] == ["ConfigMap", "Pod"]
+
+
+def test_an_edit_leaves_the_running_guest_its_own_config_map() -> None:
+    def config(**spec: Any) -> Any:
+        return machine_config(vm(**spec), SETTINGS, "u")
+
+    changed = machine(with_gpus("g", "h"), running=True)
+    edited = parse_manifest(changed)
+    assert isinstance(edited, VirtualMachine)
+    first, second = config(running=True), machine_config(edited, SETTINGS, "u")
+    assert first["metadata"]["name"] != second["metadata"]["name"]
+    assert first["metadata"]["ownerReferences"] == [{"apiVersion": "apps/v1", "kind": "StatefulSet", "name": "vm-guest", "uid": "u"}]
+    assert config(runStrategy="Once")["metadata"]["ownerReferences"][0]["kind"] == "Job"
+    assert "ownerReferences" not in objects(edited, SETTINGS)[0]["metadata"]
 
 
 def test_equal_input_gives_equal_text() -> None:

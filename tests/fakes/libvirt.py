@@ -34,7 +34,7 @@ class Script:
 
     refused: how often open fails first. create_error: what createXML says instead of starting. create_seconds: how long
     it takes. stops: the detail with which the domain stops by itself, after `after` seconds. early: the stop's event comes
-    before createXML returns. obeys: a shutdown stops the domain.
+    before createXML returns. obeys: a shutdown stops the domain. version: libvirt's own.
     """
 
     refused: int = 0
@@ -44,6 +44,7 @@ class Script:
     after: float = 0.0
     early: bool = False
     obeys: bool = True
+    version: int = 12_009_000
 
 
 def _given_script() -> Script:
@@ -88,6 +89,9 @@ class virConnect:  # noqa: N801
         assert eventID == VIR_DOMAIN_EVENT_ID_LIFECYCLE
         self.callbacks.append(lambda event, detail: cb(self, None, event, detail, opaque))
         return 0
+
+    def getLibVersion(self) -> int:  # noqa: N802
+        return _world.script.version
 
     def createXML(self, xmlDesc: str, flags: int = 0) -> virDomain:  # noqa: N802, N803
         assert xmlDesc.startswith("<domain")

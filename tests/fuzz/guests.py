@@ -19,10 +19,11 @@ from ansible_collections.vfio.passthrough.plugins.module_utils.hostdev.device.na
 from ansible_collections.vfio.passthrough.plugins.module_utils.hostdev.guest.domain import render
 from ansible_collections.vfio.passthrough.plugins.module_utils.hostdev.guest.environment import PARSERS
 from ansible_collections.vfio.passthrough.plugins.module_utils.hostdev.guest.settings import DomainSettings
-from ansible_collections.vfio.passthrough.plugins.module_utils.hostdev.guest.sriov import NETWORK_INFO, read_network_addresses
+from ansible_collections.vfio.passthrough.plugins.module_utils.hostdev.guest.sriov import read_network_addresses
 from ansible_collections.vfio.passthrough.plugins.module_utils.hostdev.root import Root
 from ansible_collections.vfio.passthrough.plugins.module_utils.hostdev.vmi.instance import VirtualMachineInstance
 from ansible_collections.vfio.passthrough.plugins.module_utils.hostdev.vmi.meta import Metadata
+from ansible_collections.vfio.passthrough.plugins.module_utils.hostdev.vmi.mounts import NETWORK_INFO
 from ansible_collections.vfio.passthrough.tests.cases.specs import spec_of
 from ansible_collections.vfio.passthrough.tests.fakes.oracle import Oracle
 from hypothesis import HealthCheck, given, settings

@@ -34,7 +34,7 @@ def _device_plugin(options: argparse.Namespace) -> int:
 def _launch(options: argparse.Namespace) -> int:
     from .guest.launch import LaunchOptions, launch
 
-    return launch(LaunchOptions(emulation=options.emulation, memory_lock=options.memory_lock))
+    return launch(LaunchOptions(emulation=options.emulation, memory_lock=options.memory_lock, by_numa=options.by_numa))
 
 
 def _devices(options: argparse.Namespace) -> int:
@@ -176,6 +176,8 @@ def _add_launch(parser: argparse.ArgumentParser) -> None:
     _emulation(parser)
     told = os.environ.get("HOSTDEV_MEMORY_LOCK")
     parser.add_argument("--memory-lock", type=int, default=told, metavar="BYTES", help="memory to ask the grant to let the guest lock")
+    numa = os.environ.get("HOSTDEV_BY_NUMA") == "true"
+    parser.add_argument("--by-numa", action="store_true", default=numa, help="place PCI devices by NUMA node")
 
 
 def _add_device_plugin(parser: argparse.ArgumentParser) -> None:

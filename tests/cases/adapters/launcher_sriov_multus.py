@@ -17,6 +17,7 @@ from ansible_collections.vfio.passthrough.plugins.module_utils.hostdev.device.fa
 from ansible_collections.vfio.passthrough.plugins.module_utils.hostdev.guest import sriov
 from ansible_collections.vfio.passthrough.plugins.module_utils.hostdev.guest.hostdev import hostdev_element
 from ansible_collections.vfio.passthrough.plugins.module_utils.hostdev.root import Root
+from ansible_collections.vfio.passthrough.plugins.module_utils.hostdev.vmi.mounts import NETWORK_INFO
 from ansible_collections.vfio.passthrough.plugins.module_utils.hostdev.vmi.networks import Binding, Interface
 from ansible_collections.vfio.passthrough.tests.cases.hostdevs import hostdev_dict, lower_source
 from ansible_collections.vfio.passthrough.tests.cases.runner import Case, same
@@ -65,7 +66,7 @@ def _hostdevs(given: dict[str, Any]) -> list[dict[str, Any]]:
         (Path(base) / _FOLDER[1:]).mkdir()
         if content is not None:
             text = content if isinstance(content, str) else json.dumps(content)
-            (Path(base) / _FOLDER[1:] / sriov.NETWORK_INFO).write_text(text, encoding="utf-8")
+            (Path(base) / _FOLDER[1:] / NETWORK_INFO).write_text(text, encoding="utf-8")
         mapping = sriov.read_network_addresses(Root(base=Path(base)), _FOLDER, [one.name for dummy, one in asked], 0.0)
     return [hostdev_dict(hostdev_element(one)) for one in sriov.sriov_hostdevs(asked, mapping)]
 

@@ -35,3 +35,8 @@ def element(tag: str, attributes: Optional[Mapping[str, Value]] = None, *childre
 def to_text(root: Element) -> str:
     """Return the element as indented text that ends in a newline."""
     return str(etree.tostring(root, pretty_print=True, encoding="unicode"))
+
+
+def from_text(xml: str) -> Element:
+    """Return the element of a text of ours."""
+    return etree.fromstring(xml.encode())

@@ -24,17 +24,21 @@ from ..root import Root, read_text
 from ..vmi import mounts
 from ..vmi.instance import VirtualMachineInstance
 from ..vmi.manifest import parse_manifest
+from ..vmi.spec import Spec
 from .children import adopt_orphans, end_all
 from .described import Described, describe
 from .diskfiles import make_disk_files
 from .disks import disk_files
 from .domain import render
 from .grant_client import GrantClient, memlock_bytes
+from .host_cpus import read_host
 from .life import Event, Life, listen
 from .report import TERMINATION, Outcome, Reporter, device_facts
 from .serial import SerialCopy
 from .session import Session, load_library
 from .settings import DomainSettings
+from .sriov import NetworkAddresses, read_network_addresses
+from .topology import HostCpus
 from .workplace import FOLDER, Workplace, warm_capabilities
 
 VMI = "/etc/vfio-passthrough/vmi.json"
@@ -47,7 +51,8 @@ class LaunchOptions:
     """Where things are and what is wished; the defaults are those of the launcher pod.
 
     emulation: auto (KVM where /dev/kvm can be used), always, never (no guest without KVM).
-    memory_lock: bytes to ask the grant for, as the pod tells; None where no pod does: then reckoned from the VMI alone.
+    by_numa: place PCI devices by NUMA node. pod_info: where the pod shows Multus's annotation; network_patience: seconds to
+    wait for it. memory_lock: bytes to ask the grant for, as the pod tells; None where no pod does: then reckoned from the VMI alone.
     grace: seconds; None means the VMI's own. capabilities: libvirt's knowledge of QEMU, made with the image.
     """
 
@@ -56,6 +61,9 @@ class LaunchOptions:
     grants: str = GRANTS
     emulation: str = "auto"
     memory_lock: Optional[int] = None
+    by_numa: bool = False
+    pod_info: str = mounts.POD_INFO
+    network_patience: float = 60.0
     grace: Optional[float] = None
     capabilities: str = CAPABILITIES
     termination: str = TERMINATION
@@ -91,6 +99,8 @@ class _Launcher:
     root: Root
     inbox: queue.SimpleQueue[Event] = field(default_factory=queue.SimpleQueue)
     serial: Optional[SerialCopy] = None
+    host: HostCpus = field(default_factory=HostCpus)
+    networks: Optional[NetworkAddresses] = None
 
     def __post_init__(self) -> None:
         self.place = Workplace(Path(self.options.folder))
@@ -101,12 +111,14 @@ class _Launcher:
         adopt_orphans()
         listen(self.inbox)
         vmi = instance_of(read_document(self.root, self.options.vmi))
+        self._look(vmi.spec)
         self._render(vmi, emulated(self.root, self.options.emulation, promised=True))
         self.place.prepare()
         self.reporter.state("Starting")
         client = GrantClient(self.root, self.options.grants, say=self.reporter.say)
         told = self.options.memory_lock
-        client.ask(memlock_bytes(guest_bytes(vmi), len(vmi.spec.host_devices)) if told is None else told)
+        devices = len(vmi.spec.host_devices) + len(vmi.spec.sriov)
+        client.ask(memlock_bytes(guest_bytes(vmi), devices) if told is None else told)
         # only now: the grant may have made /dev/kvm ours
         settings, xml = self._render(vmi, emulated(self.root, self.options.emulation))
         domain = describe(xml)
@@ -118,10 +130,21 @@ class _Launcher:
         grace = vmi.spec.grace_seconds if self.options.grace is None else self.options.grace
         return self._life(domain, xml, grace).run()
 
+    def _look(self, spec: Spec) -> None:
+        """Read what the domain depends on beside manifest and variables, where it does."""
+        if spec.domain.cpu.dedicated:
+            self.host = read_host(self.root)
+        if spec.sriov:
+            names = [interface.name for dummy, interface in spec.sriov]
+            self.networks = read_network_addresses(self.root, self.options.pod_info, names, self.options.network_patience)
+
     def _render(self, vmi: VirtualMachineInstance, emulation: bool) -> Tuple[DomainSettings, str]:
         folder = self.options.folder
         settings = DomainSettings(
             emulation=emulation,
+            host=self.host,
+            by_numa=self.options.by_numa,
+            networks=self.networks,
             work_dir=folder,
             kernel_dir=f"{folder}/{Path(mounts.KERNEL_BOOT).name}",
             container_disks=f"{folder}/{Path(mounts.CONTAINER_DISKS).name}",

@@ -16,6 +16,7 @@ from typing import Any, Dict, Optional, Union
 
 from ..device.faults import Fault
 from .children import reap
+from .newer import refuse_newer, version_of
 from .report import Outcome, Reporter
 from .session import Session, fault_of
 
@@ -115,6 +116,7 @@ class Life:
         library = self.library
         connection = self.session.connect(library)
         connection.domainEventRegisterAny(None, library.VIR_DOMAIN_EVENT_ID_LIFECYCLE, self._lifecycle, None)
+        refuse_newer(self.xml, version_of(connection.getLibVersion()))
         self.before_create()
         try:
             return connection.createXML(self.xml, 0)

@@ -7,12 +7,10 @@ iommufd); libvirt itself passes over what it does not know, and the guest would 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Tuple, cast
+from typing import Tuple
 
 from ..device.faults import Unsupported
-
-if TYPE_CHECKING:
-    from lxml.etree import _Element as Element
+from .elements import from_text
 
 # XPath from <domain>, how people call it, the oldest version that is known to take it
 _NEEDS: Sequence[Tuple[str, str, Tuple[int, int]]] = (
@@ -24,11 +22,11 @@ _NEEDS: Sequence[Tuple[str, str, Tuple[int, int]]] = (
 )
 
 
-def refuse_newer(domain: Element, libvirt: Tuple[int, int, int]) -> None:
+def refuse_newer(xml: str, libvirt: Tuple[int, int, int]) -> None:
     """Raise Unsupported when the domain holds an element that this libvirt (major, minor, release) does not take."""
+    domain = from_text(xml)
     for path, name, oldest in _NEEDS:
-        found = cast("list[Element]", domain.xpath(path))
-        if found and libvirt[:2] < oldest:
+        if libvirt[:2] < oldest and domain.xpath(path):
             raise Unsupported(
                 what="describe the guest to libvirt",
                 subject=name,

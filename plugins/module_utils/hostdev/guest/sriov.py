@@ -15,11 +15,10 @@ from typing import Any, Callable, Dict, List, Tuple
 from ..device.address import Address
 from ..device.faults import Absent, Fault, Refused, Timeout
 from ..root import Root, read_text
+from ..vmi.mounts import NETWORK_INFO, NETWORK_STATUS
 from ..vmi.networks import Interface, pod_interface
 from .hostdev import GuestPlace, Hostdev
 
-NETWORK_INFO, NETWORK_STATUS = "network-info", "network-status"
-"""Names of the two files in the folder that the pod mounts."""
 _Form = Callable[[Any, Sequence[str]], Iterator[Tuple[str, str]]]
 _WHAT = "find the virtual functions of the guest's networks"
 _BY_MULTUS = "the network's resource has to be a pool of VFs, and its CNI plugin one that writes device information"

@@ -5,7 +5,6 @@ A check takes a spec and its path and yields (path, cause) for each thing that i
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Callable
 
 from ..device.names import collisions
@@ -17,9 +16,6 @@ from .waiting import waiting
 Check = Callable[[Spec, str], Problems]
 
 _NO_CLAIMS = "DRA claims are not served by this version"
-UNSERVED_ANNOTATIONS: Mapping[str, str] = {
-    "kubevirt.io/placePCIDevicesOnRootComplex": "placing devices on the root complex is not served by this version",
-}
 
 
 def _device_names(spec: Spec, path: str) -> Problems:
@@ -68,6 +64,19 @@ def _memory(spec: Spec, path: str) -> Problems:
         yield f"{path}.domain.memory.guest", f"{memory} is too little to boot anything; 1Mi is the least"
     elif limit is not None and memory.value > limit.value:
         yield f"{path}.domain.resources.limits.memory", f"{limit} is less than the guest's {memory}"
+
+
+def _limits(spec: Spec, path: str) -> Problems:
+    own = spec.domain.resources
+    for name, asked, limit in (
+        ("memory", own.requests.memory, own.limits.memory),
+        ("cpu", own.requests.cpu, own.limits.cpu),
+    ):
+        for side, amount in (("requests", asked), ("limits", limit)):
+            if amount is not None and amount.value < 0:
+                yield f"{path}.domain.resources.{side}.{name}", f"{amount} is less than nothing"
+        if asked is not None and limit is not None and asked.value > limit.value:
+            yield f"{path}.domain.resources.requests.{name}", f"{asked} is more than the limit, {limit}"
 
 
 def _volumes(spec: Spec, path: str) -> Problems:
@@ -133,6 +142,7 @@ CHECKS: tuple[Check, ...] = (
     _variables,
     amounts,
     _memory,
+    _limits,
     _volumes,
     _disks,
     _firmware,
@@ -146,10 +156,3 @@ def check_spec(spec: Spec, path: str) -> Problems:
     """Yield everything that is wrong with a spec that stands at path."""
     for check in CHECKS:
         yield from check(spec, path)
-
-
-def check_annotations(annotations: Mapping[str, str], path: str) -> Problems:
-    """Yield the annotations that would change the guest and that this version does not serve."""
-    for key, cause in UNSERVED_ANNOTATIONS.items():
-        if annotations.get(key) == "true":
-            yield f"{path}.annotations[{key}]", cause

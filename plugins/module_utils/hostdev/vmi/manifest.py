@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Callable, Dict, Tuple, Union
 
 from ..device.faults import Refused
-from .checks import check_annotations, check_spec
+from .checks import check_spec
 from .instance import API_VERSION, VirtualMachineInstance
 from .machine import VirtualMachine, check_run
 from .schema import Problems, Reading, read_object
@@ -16,13 +16,11 @@ _HINT = "Mend the manifest; this version serves a part of kubevirt.io/v1 and tak
 
 
 def _check_instance(vmi: VirtualMachineInstance) -> Problems:
-    yield from check_annotations(vmi.metadata.annotations, "metadata")
     yield from check_spec(vmi.spec, "spec")
 
 
 def _check_machine(machine: VirtualMachine) -> Problems:
     yield from check_run(machine.spec)
-    yield from check_annotations(machine.spec.template.metadata.annotations, "spec.template.metadata")
     yield from check_spec(machine.spec.template.spec, "spec.template.spec")
 
 

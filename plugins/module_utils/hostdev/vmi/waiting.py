@@ -16,12 +16,11 @@ _NO_NETWORK = "guest networks are not served by this version"
 _NO_CLAIMS = "DRA claims are not served by this version"
 _NO_CONFIG = "disks made from the cluster's objects are not served by this version"
 _NO_PROBE = "probes of the guest are not served by this version"
-_NO_PINNING = "CPU pinning and NUMA are not served by this version"
 
 # path in the document, [] for each item of a list
 WAITING: Mapping[str, str] = {
     "resourceClaims": _NO_CLAIMS,
-    "networks": _NO_NETWORK,
+    "networks[].pod": _NO_NETWORK,
     "livenessProbe": _NO_PROBE,
     "readinessProbe": _NO_PROBE,
     "volumes[].persistentVolumeClaim": "volumes of the cluster's storage are not served by this version",
@@ -31,15 +30,15 @@ WAITING: Mapping[str, str] = {
     "volumes[].configMap": _NO_CONFIG,
     "volumes[].secret": _NO_CONFIG,
     "domain.launchSecurity": "memory that the host cannot read is not served by this version",
-    "domain.memory.hugepages": "huge pages are not served by this version",
     "domain.memory.maxGuest": "memory hot-plug is not served: devices hold all of the guest's memory",
     "domain.memory.reservedOverhead": "reserved overhead is not served by this version",
-    "domain.cpu.dedicatedCpuPlacement": _NO_PINNING,
-    "domain.cpu.isolateEmulatorThread": _NO_PINNING,
-    "domain.cpu.numa": _NO_PINNING,
     "domain.devices.gpus[].tag": _NO_TAG,
     "domain.devices.hostDevices[].tag": _NO_TAG,
-    "domain.devices.interfaces": _NO_NETWORK,
+    "domain.devices.interfaces[].masquerade": _NO_NETWORK,
+    "domain.devices.interfaces[].passt": _NO_NETWORK,
+    "domain.devices.interfaces[].passtBinding": _NO_NETWORK,
+    "domain.devices.interfaces[].state": _NO_NETWORK,
+    "domain.devices.interfaces[].tag": _NO_TAG,
     "domain.devices.tpm": "an emulated TPM is not served by this version",
     "domain.devices.watchdog": "an emulated watchdog is not served by this version",
 }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import signal
 from pathlib import Path
 
@@ -172,3 +173,36 @@ def test_the_rests_of_a_former_start_are_gone(pod: Pod) -> None:
     pod.end()
     assert not (pod.folder / "ready").exists()
     assert not (pod.folder / "run/libvirt/qemu").exists()
+
+
+def _with_network(pod: Pod) -> None:
+    document = vmi(devices={"interfaces": [{"name": "blue", "sriov": {}}]})
+    document["spec"]["networks"] = [{"name": "blue", "multus": {"networkName": "default/blue"}}]
+    pod.describe(document)
+
+
+def test_a_virtual_function_comes_from_the_pods_annotation(pod: Pod) -> None:
+    _with_network(pod)
+    info = pod.folder / "podinfo"
+    info.mkdir()
+    address = {"type": "pci", "pci": {"pci-address": "0000:65:0a.3"}}
+    (info / "network-status").write_text(json.dumps([{"interface": "pod16477688c0e", "device-info": address}]), encoding="utf-8")
+    pod.start(script={"stops": SHUTDOWN}, pod_info=str(info), memory_lock=0)
+    ended = pod.end()
+    assert (ended.code, ended.message["reason"]) == (0, "GuestShutdown")
+    assert '<address domain="0x0000" bus="0x65" slot="0x0a" function="0x3"/>' in ended.log
+    assert "running with sriov-blue = 0000:65:0a.3" in ended.log
+
+
+def test_without_the_annotation_nothing_is_started(pod: Pod) -> None:
+    _with_network(pod)
+    pod.start(pod_info=str(pod.folder / "nowhere"))
+    _fault(pod.end(), "cannot find the virtual functions of the guest's networks", "neither network-info nor network-status is there")
+
+
+def test_what_this_libvirt_is_too_old_for_is_refused_before_it_is_handed_over(pod: Pod) -> None:
+    display = {"virtualGPUOptions": {"display": {"enabled": True}}}
+    pod.describe(vmi(devices={"gpus": [{"name": "g", "deviceName": "x.io/p", **display}]}))
+    pod.env["PCI_RESOURCE_X_IO_P"] = "0000:01:00.0"
+    pod.start(script={"version": 9_000_000}, memory_lock=0)
+    _fault(pod.end(), "display or ramfb of a PCI <hostdev>: needs libvirt 11.3 or newer, running is 9.0.0")

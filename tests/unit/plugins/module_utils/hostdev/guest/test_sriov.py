@@ -12,9 +12,10 @@ import pytest
 from ansible_collections.vfio.passthrough.plugins.module_utils.hostdev.device.faults import Fault, Refused
 from ansible_collections.vfio.passthrough.plugins.module_utils.hostdev.guest import sriov
 from ansible_collections.vfio.passthrough.plugins.module_utils.hostdev.root import Root
+from ansible_collections.vfio.passthrough.plugins.module_utils.hostdev.vmi.mounts import NETWORK_INFO, NETWORK_STATUS
 from ansible_collections.vfio.passthrough.plugins.module_utils.hostdev.vmi.networks import Binding, Interface, pod_interface
 
-INFO, STATUS = sriov.NETWORK_INFO, sriov.NETWORK_STATUS
+INFO, STATUS = NETWORK_INFO, NETWORK_STATUS
 A, B = "0000:65:0a.3", "0000:65:0a.4"
 
 

@@ -24,6 +24,7 @@ def test_devices_are_named(tmp_path: Path) -> None:
         {
             "name": "g",
             "list": "gpus",
+            "kind": "pci",
             "resource": RESOURCE,
             "variable": VARIABLE,
             "alias": "ua-gpu-g",

@@ -8,11 +8,18 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Dict, List, Tuple
+from typing import TYPE_CHECKING, Any, Dict, List, Tuple, Union
 
 from ..device.address import Address
 from ..device.faults import Absent
+from ..vmi.devices import HostDevice
+from ..vmi.networks import Interface
+from ..vmi.spec import Spec
+from .elements import from_text
 from .numa import GuestNuma, HostNuma, aligned_vcpus
+
+if TYPE_CHECKING:
+    from lxml.etree import _Element as Element
 
 # list of the manifest -> what the aliases of its devices begin with, whatever source their address has
 _PREFIXES: Mapping[str, Tuple[str, ...]] = {
@@ -53,6 +60,35 @@ class Affinity:
         except Absent:
             return {}
         return {"alignedCPUs": list(near)} if near else {}
+
+
+def tags_of(spec: Spec) -> Dict[str, Dict[str, str]]:
+    """Return list of the manifest -> name -> tag, for all that have one."""
+    devices = spec.domain.devices
+    lists: Mapping[str, Sequence[Union[HostDevice, Interface]]] = {
+        "interfaces": devices.interfaces,
+        "hostDevices": devices.host_devices,
+        "gpus": devices.gpus,
+    }
+    return {key: {one.name: one.tag for one in items if one.tag} for key, items in lists.items()}
+
+
+def attached_in(xml: str) -> List[Attached]:
+    """Return the host devices of a domain as libvirt tells it after it has placed them; one without a place is left out."""
+    made: List[Attached] = []
+    for device in from_text(xml).iterfind("devices/hostdev"):
+        alias, place, source = device.find("alias"), device.find("address"), device.find("source/address")
+        if alias is None or place is None or source is None:
+            continue
+        kind = str(place.get("type", ""))
+        where = str(_pci(place)) if kind == "pci" else f"{place.get('bus', '')}:{place.get('port', '')}"
+        name = str(alias.get("name", "")).removeprefix("ua-")
+        made.append(Attached(name, kind, where, _pci(source) if device.get("type") == "pci" else None))
+    return made
+
+
+def _pci(place: Element) -> Address:
+    return Address(*(int(str(place.get(key, "0")), 0) for key in ("domain", "bus", "slot", "function")))
 
 
 def device_metadata(tags: Mapping[str, Mapping[str, str]], attached: Sequence[Attached], affinity: Affinity) -> List[Dict[str, Any]]:

@@ -4,10 +4,29 @@ from __future__ import annotations
 
 from ansible_collections.vfio.passthrough.plugins.module_utils.hostdev.device.address import Address
 from ansible_collections.vfio.passthrough.plugins.module_utils.hostdev.guest.addresses import MdevAddress, UsbAddress
-from ansible_collections.vfio.passthrough.plugins.module_utils.hostdev.guest.metadata import Affinity, Attached, device_metadata
+from ansible_collections.vfio.passthrough.plugins.module_utils.hostdev.guest.metadata import (
+    Affinity,
+    Attached,
+    attached_in,
+    device_metadata,
+    tags_of,
+)
 from ansible_collections.vfio.passthrough.plugins.module_utils.hostdev.guest.numa import GuestNuma, HostNuma
+from ansible_collections.vfio.passthrough.tests.cases.specs import spec_of
 
 A = Address.parse("0000:81:00.0")
+LIVE = """
+<domain><devices>
+  <hostdev mode='subsystem' type='pci' managed='no'>
+    <source><address domain='0x0000' bus='0x81' slot='0x00' function='0x0'/></source>
+    <alias name='ua-gpu-g'/><address type='pci' domain='0x0000' bus='0x08' slot='0x00' function='0x1'/>
+  </hostdev>
+  <hostdev mode='subsystem' type='usb'>
+    <source><address bus='1' device='2'/></source><alias name='ua-usb-host-u'/><address type='usb' bus='0' port='1'/>
+  </hostdev>
+  <hostdev mode='subsystem' type='mdev'><source><address uuid='u'/></source><alias name='ua-gpu-m'/></hostdev>
+</devices></domain>
+"""
 HOST = HostNuma({A: 0}, {0: (4, 5)})
 
 
@@ -45,3 +64,16 @@ def test_vcpus_that_are_near() -> None:
     assert found["alignedCPUs"] == [2, 0]
     (nothing,) = device_metadata({"gpus": {"g": "t"}}, attached, Affinity(dedicated=True, guest=guest, host=HostNuma({A: -1})))
     assert "alignedCPUs" not in nothing
+
+
+def test_what_libvirt_tells_of_a_running_domain() -> None:
+    assert attached_in(LIVE) == [Attached("gpu-g", "pci", "0000:08:00.1", A), Attached("usb-host-u", "usb", "0:1")]
+
+
+def test_tags_of_a_manifest() -> None:
+    gpus = [{"name": "g", "deviceName": "x.io/p", "tag": "t"}, {"name": "h", "deviceName": "x.io/p"}]
+    spec = spec_of({"domain": {"devices": {"gpus": gpus, "interfaces": [{"name": "n", "sriov": {}, "tag": "nic"}]}}})
+    assert tags_of(spec) == {"interfaces": {"n": "nic"}, "hostDevices": {}, "gpus": {"g": "t"}}
+    assert device_metadata(tags_of(spec), attached_in(LIVE), Affinity()) == [
+        {"type": "hostdev", "bus": "pci", "address": "0000:08:00.1", "tags": ["t"]}
+    ]

@@ -144,6 +144,10 @@ class Stand:
 
     # -- the node's side ---------------------------------------------------------------------------------------------
 
+    def restart_service(self) -> None:
+        """Restart the service."""
+        self.worker.ssh(f"systemctl restart {UNIT}")
+
     def service_pid(self) -> int:
         """Return the service's process."""
         return int(self.worker.ssh(f"systemctl show -p MainPID --value {UNIT}"))

@@ -16,6 +16,7 @@ from ansible_collections.vfio.passthrough.tests.vm.plugin_stand import UID, Kube
 GPUS = ("0000:01:00.0", "0000:02:00.0")
 AUDIOS = ("0000:01:00.1", "0000:02:00.1")
 GPU, VF = "nvidia.com/AD102_GEFORCE_RTX_4090", "example.com/vf"
+IOMMUFD, TURNS = "devices.kubevirt.io/iommufd", ("iommufd0", "iommufd1")
 SERIAL, SMALL, STICK, DONGLE, PAIR = (f"example.com/{name}" for name in ("serial", "small", "stick", "dongle", "pair"))
 DECLARED: list[dict[str, Any]] = [
     {"resource": GPU, "select": {"id": "10de:2684"}},
@@ -23,6 +24,7 @@ DECLARED: list[dict[str, Any]] = [
     # the name has spaces and the id has none: both are the kernel's own words
     {"resource": SERIAL, "select": {"mdev_type": "Dual port serial"}},
     {"resource": SMALL, "select": {"mdev_type": "mbochs-small"}},
+    {"resource": IOMMUFD, "node": "/dev/iommu", "count": 2},
     {"resource": DONGLE, "select": {"usb": {"vendor": "46f4", "product": "0001", "serial": "D1"}}},
     {"resource": PAIR, "bundle": [{"usb": {"serial": "P1"}}, {"usb": {"serial": "P2"}}]},
     {"resource": STICK, "select": [{"usb": {"vendor": "46f4", "port": "2-4"}}, {"usb": {"port": "2-2"}}]},
@@ -336,3 +338,18 @@ def test_nodes_per_device_are_handed_out_and_granted_where_they_exist(
     got = stand.peer(answer)
     assert {one: got["nodes"][one] for one in nodes(answer)[1:]} == {one: [UID, UID, 0o600] for one in nodes(answer)[1:]}
     assert sorted(got["opened"]) == sorted(got["nodes"])
+
+
+def test_an_opened_iommu_is_handed_over_where_there_is_one(stand: Stand, worker: Worker) -> None:
+    stand.wait(IOMMUFD, *TURNS)
+    # the sandbox allows the node that there is when the service starts
+    with pytest.raises(KubeletFault, match="restart the service"):
+        stand.allocate(IOMMUFD, [TURNS[0]])
+    stand.restart_service()
+    stand.wait(IOMMUFD, *TURNS)
+    number = [int(part, 16) for part in worker.ssh("stat -c '%t %T' /dev/iommu").split()]
+    for turn in TURNS:
+        (answer,) = stand.allocate(IOMMUFD, [turn])
+        got = stand.peer(answer)
+        assert (got["fault"], got["handed"]["device"], got["handed"]["by_process"]) == ("", number, True)
+        assert got["handed"]["space"] > 0

@@ -62,7 +62,8 @@ def gone(root: Root, offer: Offer) -> str:
         return f"{offer.name} is in IOMMU group {function.iommu_group} now"
     if function.holds_vgpu:
         return f"{offer.name} has the vGPU profile {function.vgpu_type} now"
-    return f"IOMMU group {offer.id} serves another resource now"
+    # bound again between the look and this one, or taken by another entry: the next look tells
+    return f"{offer.name} has only just changed, or its IOMMU group {offer.id} serves another resource"
 
 
 def silent(root: Root, offer: Offer) -> str:

@@ -41,7 +41,7 @@ def arrange(spec: Spec, sources: Sequence[Source], topology: Topology, settings:
     taken = {one.guest.address.bus for one in virtual if one.guest}
     # bus 0 is the root complex; a root port of our own per device of several functions comes first
     buses = tuple(islice((bus for bus in count(1) if bus not in taken), ports_needed(resolved)))
-    devices = [*hostdevs(resolved, buses), *virtual]
+    devices = [*hostdevs(resolved, buses, screen=settings.screen), *virtual]
     refuse_shared([(one.alias, one.source) for one in devices])
     hole = no_hole and spec.architecture in ("", "amd64")
     placed = Arrangement(tuple(devices))

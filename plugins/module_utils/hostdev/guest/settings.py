@@ -18,7 +18,7 @@ class DomainSettings:
     kernel_dir, container_disks, disks: where the pod has them (vmi/mounts.py). efi_*: the firmware of Debian's package ovmf.
     host: CPUs and NUMA nodes, for guests with dedicated CPUs. by_numa: place PCI devices by NUMA node (KubeVirt's gate
     PCINUMAAwareTopology). networks: the virtual functions of SR-IOV interfaces, None where nobody knows them. iommufd: the
-    node offers /dev/iommu and the launcher holds it.
+    node offers /dev/iommu and the launcher holds it. screen: the domain has <graphics>, which devices that show need.
     """
 
     emulation: bool = False
@@ -26,6 +26,7 @@ class DomainSettings:
     by_numa: bool = False
     networks: Optional[NetworkAddresses] = None
     iommufd: bool = False
+    screen: bool = False
     work_dir: str = "/var/run/vfio-passthrough"
     kernel_dir: str = mounts.KERNEL_BOOT
     container_disks: str = mounts.CONTAINER_DISKS

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, Optional
 
 import pytest
+from ansible_collections.vfio.passthrough.plugins.module_utils.hostdev.device.faults import Refused
 from ansible_collections.vfio.passthrough.plugins.module_utils.hostdev.guest.assignment import assignments
 from ansible_collections.vfio.passthrough.plugins.module_utils.hostdev.guest.described import describe
 from ansible_collections.vfio.passthrough.plugins.module_utils.hostdev.guest.domain import render
@@ -37,8 +38,8 @@ def instance(host_devices: str = "", gpus: str = "", displays: Optional[dict[int
     return vmi
 
 
-def rendered(*given: Any) -> Any:
-    return etree.fromstring(render(instance(*given), ENVIRONMENT, DomainSettings()))
+def rendered(*given: Any, screen: bool = True) -> Any:
+    return etree.fromstring(render(instance(*given), ENVIRONMENT, DomainSettings(screen=screen)))
 
 
 ALL = ("smp", "mp")
@@ -81,6 +82,19 @@ def test_a_mediated_gpu_shows_all_that_it_is_not_told_not_to(displays: dict[int,
     """`ramFB: {}` crashes KubeVirt's launcher; here it is what its API's defaulting makes of it."""
     devices = rendered("", "mm", displays).xpath("devices/hostdev")
     assert [(one.get("display"), one.get("ramfb")) for one in devices] == shown
+
+
+def test_without_a_screen_nothing_shows() -> None:
+    """KubeVirt's default would have libvirt refuse a guest without its graphics device."""
+    unasked: list[dict[int, Any]] = [{}, {0: {}}, {0: {"enabled": False}}]
+    for displays in unasked:
+        assert rendered("", "mm", displays, screen=False).xpath("devices/hostdev/@display | devices/hostdev/@ramfb") == []
+
+
+@pytest.mark.parametrize("gpus", ["m", "p"])
+def test_without_a_screen_a_display_that_is_asked_for_is_refused(gpus: str) -> None:
+    with pytest.raises(Refused, match=r"gpus\[0\]\.virtualGPUOptions\.display\.enabled: the guest has no screen"):
+        rendered("", gpus, {0: {"enabled": True}}, screen=False)
 
 
 def test_one_word_about_a_display_ends_the_default_for_all() -> None:

@@ -116,7 +116,7 @@ def test_aliases_that_would_be_equal() -> None:
 def test_a_pci_device_shows_only_what_it_is_told_to(display: dict[str, Any], attributes: tuple[str | None, str | None]) -> None:
     document = with_gpus("g")
     document["spec"]["domain"]["devices"]["gpus"][0]["virtualGPUOptions"] = {"display": display}
-    device = rendered(document, {VARIABLE: A}).xpath("devices/hostdev")[0]
+    device = rendered(document, {VARIABLE: A}, screen=True).xpath("devices/hostdev")[0]
     assert (device.get("display"), device.get("ramfb")) == attributes
 
 

@@ -198,11 +198,3 @@ def test_without_the_annotation_nothing_is_started(pod: Pod) -> None:
     _with_network(pod)
     pod.start(pod_info=str(pod.folder / "nowhere"))
     _fault(pod.end(), "cannot find the virtual functions of the guest's networks", "neither network-info nor network-status is there")
-
-
-def test_what_this_libvirt_is_too_old_for_is_refused_before_it_is_handed_over(pod: Pod) -> None:
-    display = {"virtualGPUOptions": {"display": {"enabled": True}}}
-    pod.describe(vmi(devices={"gpus": [{"name": "g", "deviceName": "x.io/p", **display}]}))
-    pod.env["PCI_RESOURCE_X_IO_P"] = "0000:01:00.0"
-    pod.start(script={"version": 9_000_000}, memory_lock=0)
-    _fault(pod.end(), "display or ramfb of a PCI <hostdev>: needs libvirt 11.3 or newer, running is 9.0.0")

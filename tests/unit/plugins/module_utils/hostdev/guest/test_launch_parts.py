@@ -5,13 +5,16 @@ from __future__ import annotations
 import io
 import json
 import os
+import queue
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 from ansible_collections.vfio.passthrough.plugins.module_utils.hostdev.device.faults import Fault, Refused
 from ansible_collections.vfio.passthrough.plugins.module_utils.hostdev.guest.described import Described, describe
 from ansible_collections.vfio.passthrough.plugins.module_utils.hostdev.guest.launch import emulated, process_start
+from ansible_collections.vfio.passthrough.plugins.module_utils.hostdev.guest.life import Life
 from ansible_collections.vfio.passthrough.plugins.module_utils.hostdev.guest.report import Outcome, Reporter
 from ansible_collections.vfio.passthrough.plugins.module_utils.hostdev.guest.session import fault_of
 from ansible_collections.vfio.passthrough.plugins.module_utils.hostdev.guest.workplace import Workplace
@@ -89,3 +92,28 @@ def test_reports_that_cannot_be_written_end_nothing(tmp_path: Path) -> None:
     reporter.state("Running")
     assert reporter.end(Outcome("Succeeded", "GuestShutdown", "", 0)) == 0
     assert os.listdir(tmp_path) == []
+
+
+class _OldLibvirt:
+    """A session whose connection is to libvirt 9.0.0, and which nobody may ask for a domain."""
+
+    VIR_DOMAIN_EVENT_ID_LIFECYCLE = 0
+    pid = -1
+
+    def connect(self, _library: Any) -> Any:
+        return self
+
+    def domainEventRegisterAny(self, *_given: Any) -> int:  # noqa: N802 - the real one's name
+        return 0
+
+    def getLibVersion(self) -> int:  # noqa: N802
+        return 9_000_000
+
+
+def test_what_this_libvirt_is_too_old_for_is_refused_before_it_is_handed_over(tmp_path: Path) -> None:
+    old: Any = _OldLibvirt()
+    reporter = Reporter(Workplace(tmp_path), tmp_path / "termination")
+    xml = "<domain><iommufd enabled='yes' fdgroup='iommu'/></domain>"
+    life = Life(old, old, xml, "guest", 1.0, reporter, queue.SimpleQueue())
+    with pytest.raises(Fault, match=r"<iommufd>: needs libvirt 12\.2 or newer, running is 9\.0\.0"):
+        life.run()

@@ -95,7 +95,7 @@ def _domain(guest: Guest) -> ET.Element:
         (Path(base) / NETWORK_INFO).write_text(guest.network_info, encoding="utf-8")
         names = [interface.name for dummy, interface in spec.sriov]
         networks = read_network_addresses(Root(base=Path(base)), "/", names, 0.0) if names else None
-    return ET.fromstring(render(vmi, guest.env, DomainSettings(networks=networks)))
+    return ET.fromstring(render(vmi, guest.env, DomainSettings(networks=networks, screen=True)))
 
 
 def _plain(element: ET.Element) -> Any:

@@ -56,6 +56,8 @@ class _World:
     script: Script = field(default_factory=_given_script)
     events: queue.SimpleQueue[tuple[int, int]] = field(default_factory=queue.SimpleQueue)
     refused: int = 0
+    defined: str = ""
+    associated: bool = False
 
 
 _world = _World()
@@ -66,6 +68,17 @@ class virDomain:  # noqa: N801
 
     def __init__(self, conn: virConnect, _obj: Any = None) -> None:
         self._conn = conn
+
+    def FDAssociate(self, name: str, files: list[int], flags: int = 0) -> int:  # noqa: N802
+        assert (name, flags) == ("iommu", 0)
+        os.fstat(files[0])
+        _world.associated = True
+        return 0
+
+    def create(self) -> int:
+        assert _world.associated
+        self._conn.createXML(_world.defined)
+        return 0
 
     def shutdown(self) -> int:
         if not _world.script.obeys:
@@ -92,6 +105,10 @@ class virConnect:  # noqa: N801
 
     def getLibVersion(self) -> int:  # noqa: N802
         return _world.script.version
+
+    def defineXML(self, xml: str) -> virDomain:  # noqa: N802
+        _world.defined = xml
+        return virDomain(self)
 
     def createXML(self, xmlDesc: str, flags: int = 0) -> virDomain:  # noqa: N802, N803
         assert xmlDesc.startswith("<domain")

@@ -14,6 +14,7 @@ from .disks import VIRTIO_MODEL, disk_elements, needs_scsi
 from .elements import element, to_text
 from .environment import EnvironmentSource
 from .hostdev import hostdev_element
+from .iommufd import GROUP
 from .memory import backing_element, nodes_element, pins_element, tune_element
 from .root_complex import place_on_root_complex
 from .settings import DomainSettings
@@ -74,7 +75,7 @@ def domain_element(vmi: VirtualMachineInstance, arrangement: Arrangement, topolo
         element("features", {}, element("acpi"), element("smm", {"state": "on"}) if _secure(domain) else None),
         _cpu(domain, topology, settings),
         _devices(vmi, arrangement, settings),
-        element("iommufd", {"enabled": "yes", "fdgroup": "iommu"}) if settings.iommufd else None,
+        element("iommufd", {"enabled": "yes", "fdgroup": GROUP}) if settings.iommufd else None,
     )
     _refuse_equal_aliases(root, vmi.name)
     return root

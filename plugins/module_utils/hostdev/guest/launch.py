@@ -19,6 +19,7 @@ from typing import Any, Optional, Tuple
 
 from ..device.faults import Absent, Fault, Refused
 from ..device.grant import FOLDER as GRANTS
+from ..device.handover import IN_CONTAINER
 from ..device.names import COMPANIONS, PREFIXES
 from ..root import Root, read_text
 from ..vmi import mounts
@@ -32,6 +33,7 @@ from .disks import disk_files
 from .domain import render
 from .grant_client import GrantClient, memlock_bytes
 from .host_cpus import read_host
+from .iommufd import take_iommufd
 from .life import Event, Life, listen
 from .report import TERMINATION, Outcome, Reporter, device_facts
 from .serial import SerialCopy
@@ -51,8 +53,9 @@ class LaunchOptions:
     """Where things are and what is wished; the defaults are those of the launcher pod.
 
     emulation: auto (KVM where /dev/kvm can be used), always, never (no guest without KVM).
-    by_numa: place PCI devices by NUMA node. pod_info: where the pod shows Multus's annotation; network_patience: seconds to
-    wait for it. memory_lock: bytes to ask the grant for, as the pod tells; None where no pod does: then reckoned from the VMI alone.
+    by_numa: place PCI devices by NUMA node. iommufd: the socket at which /dev/iommu is handed over, where it is there.
+    pod_info: where the pod shows Multus's annotation; network_patience: seconds to wait for it.
+    memory_lock: bytes to ask the grant for, as the pod tells; None where no pod does: then reckoned from the VMI alone.
     grace: seconds; None means the VMI's own. capabilities: libvirt's knowledge of QEMU, made with the image.
     """
 
@@ -62,6 +65,7 @@ class LaunchOptions:
     emulation: str = "auto"
     memory_lock: Optional[int] = None
     by_numa: bool = False
+    iommufd: str = IN_CONTAINER
     pod_info: str = mounts.POD_INFO
     network_patience: float = 60.0
     grace: Optional[float] = None
@@ -101,6 +105,7 @@ class _Launcher:
     serial: Optional[SerialCopy] = None
     host: HostCpus = field(default_factory=HostCpus)
     networks: Optional[NetworkAddresses] = None
+    iommufd: Optional[int] = None
 
     def __post_init__(self) -> None:
         self.place = Workplace(Path(self.options.folder))
@@ -119,6 +124,7 @@ class _Launcher:
         told = self.options.memory_lock
         devices = len(vmi.spec.host_devices) + len(vmi.spec.sriov)
         client.ask(memlock_bytes(guest_bytes(vmi), devices) if told is None else told)
+        self.iommufd = take_iommufd(self.root, self.options.iommufd)
         # only now: the grant may have made /dev/kvm ours
         settings, xml = self._render(vmi, emulated(self.root, self.options.emulation))
         domain = describe(xml)
@@ -145,6 +151,7 @@ class _Launcher:
             host=self.host,
             by_numa=self.options.by_numa,
             networks=self.networks,
+            iommufd=self.iommufd is not None,
             work_dir=folder,
             kernel_dir=f"{folder}/{Path(mounts.KERNEL_BOOT).name}",
             container_disks=f"{folder}/{Path(mounts.CONTAINER_DISKS).name}",
@@ -173,6 +180,7 @@ class _Launcher:
             grace=grace,
             reporter=self.reporter,
             inbox=self.inbox,
+            iommufd=self.iommufd,
             before_create=self._say_own_time,
             running=lambda _handle: self._running(domain),
         )

@@ -16,6 +16,7 @@ from typing import Any, Dict, Optional, Union
 
 from ..device.faults import Fault
 from .children import reap
+from .iommufd import GROUP
 from .newer import refuse_newer, version_of
 from .report import Outcome, Reporter
 from .session import Session, fault_of
@@ -76,7 +77,8 @@ class Life:
     """Follows one domain from its start to its end.
 
     library: the module libvirt. grace: seconds between the wish to stop and the end of patience. running: called with the
-    domain once it runs. before_create: called right before libvirt is asked to create the domain.
+    domain once it runs. before_create: called right before libvirt is asked to create the domain. iommufd: an open
+    descriptor of /dev/iommu for the domain.
     """
 
     library: Any
@@ -86,6 +88,7 @@ class Life:
     grace: float
     reporter: Reporter
     inbox: queue.SimpleQueue[Event]
+    iommufd: Optional[int] = None
     before_create: Callable[[], None] = field(default=lambda: None)
     running: Callable[[Any], None] = field(default=lambda _domain: None)
     clock: Callable[[], float] = field(default=time.monotonic)
@@ -119,9 +122,16 @@ class Life:
         refuse_newer(self.xml, version_of(connection.getLibVersion()))
         self.before_create()
         try:
-            return connection.createXML(self.xml, 0)
+            return connection.createXML(self.xml, 0) if self.iommufd is None else self._create_with(connection, self.iommufd)
         except library.libvirtError as error:
             raise fault_of(error, "start the guest", self.name) from error
+
+    def _create_with(self, connection: Any, iommufd: int) -> Any:
+        # libvirt takes a descriptor for a domain that it knows already
+        domain = connection.defineXML(self.xml)
+        domain.FDAssociate(GROUP, [iommufd], 0)
+        domain.create()
+        return domain
 
     def _lifecycle(self, _connection: Any, _domain: Any, event: int, detail: int, _opaque: Any) -> None:
         if event == self.library.VIR_DOMAIN_EVENT_STOPPED:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import signal
+import socket
+import threading
 from pathlib import Path
 
 import pytest
@@ -198,3 +200,44 @@ def test_without_the_annotation_nothing_is_started(pod: Pod) -> None:
     _with_network(pod)
     pod.start(pod_info=str(pod.folder / "nowhere"))
     _fault(pod.end(), "cannot find the virtual functions of the guest's networks", "neither network-info nor network-status is there")
+
+
+def _hand_over(place: Path, handles: list[int]) -> threading.Thread:
+    listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+    listener.bind(str(place))
+    listener.listen(1)
+
+    def serve() -> None:
+        line, _address = listener.accept()
+        with line:
+            socket.send_fds(line, [b"\0"], handles) if handles else line.sendall(b"\0")
+            line.recv(1)
+        listener.close()
+
+    thread = threading.Thread(target=serve, daemon=True)
+    thread.start()
+    return thread
+
+
+def test_a_descriptor_of_the_iommu_goes_to_libvirt(pod: Pod) -> None:
+    with open("/dev/null", "rb") as handle:
+        served = _hand_over(pod.folder / "i.sock", [handle.fileno()])
+        pod.start(script={"stops": SHUTDOWN}, iommufd=str(pod.folder / "i.sock"))
+        ended = pod.end()
+    served.join(10)
+    assert not served.is_alive()
+    assert (ended.code, ended.message["reason"]) == (0, "GuestShutdown")
+    assert '<iommufd enabled="yes" fdgroup="iommu"/>' in ended.log
+
+
+def test_without_a_descriptor_where_one_is_promised_nothing_is_started(pod: Pod) -> None:
+    _hand_over(pod.folder / "i.sock", [])
+    pod.start(iommufd=str(pod.folder / "i.sock"))
+    _fault(pod.end(), "cannot take over /dev/iommu", "the service sent no descriptor")
+
+
+def test_a_libvirt_without_iommufd_is_told_by_name(pod: Pod) -> None:
+    with open("/dev/null", "rb") as handle:
+        _hand_over(pod.folder / "i.sock", [handle.fileno()])
+        pod.start(script={"version": 11_003_000}, iommufd=str(pod.folder / "i.sock"))
+        _fault(pod.end(), "<iommufd>: needs libvirt 12.2 or newer, running is 11.3.0")

@@ -201,4 +201,9 @@ def _container(spec: Spec, settings: PodSettings, places: Volumes) -> dict[str, 
 def _environment(spec: Spec, settings: PodSettings) -> dict[str, str]:
     full = effective(spec)
     lock = memory_lock(full, settings.sizing) if locks_memory(full, settings.sizing) else 0
-    return {"HOSTDEV_EMULATION": "always" if settings.emulated else "never", **({MEMORY_LOCK: str(lock)} if lock else {})}
+    by_numa = gates.NUMA_TOPOLOGY in settings.gates and spec.domain.cpu.dedicated
+    return {
+        "HOSTDEV_EMULATION": "always" if settings.emulated else "never",
+        **({MEMORY_LOCK: str(lock)} if lock else {}),
+        **({"HOSTDEV_BY_NUMA": "true"} if by_numa else {}),
+    }

@@ -9,6 +9,7 @@ import pytest
 from ansible_collections.vfio.passthrough.plugins.module_utils.hostdev.device.faults import Refused, Unsupported
 from ansible_collections.vfio.passthrough.plugins.module_utils.hostdev.kube import pod
 from ansible_collections.vfio.passthrough.plugins.module_utils.hostdev.kube.overhead import overhead
+from ansible_collections.vfio.passthrough.plugins.module_utils.hostdev.vmi.gates import open_gates
 from ansible_collections.vfio.passthrough.plugins.module_utils.hostdev.vmi.instance import VirtualMachineInstance
 from ansible_collections.vfio.passthrough.plugins.module_utils.hostdev.vmi.manifest import parse_manifest
 from ansible_collections.vfio.passthrough.plugins.module_utils.hostdev.vmi.meta import Metadata
@@ -110,6 +111,14 @@ def test_dedicated_cpus_need_no_label_of_the_node() -> None:
     spec = made_of({"memory": {"guest": "1Gi"}, "cpu": {"cores": 2, "dedicatedCpuPlacement": True}})
     assert "nodeSelector" not in spec
     assert spec["containers"][0]["resources"]["limits"]["cpu"] == "2"
+
+
+@pytest.mark.parametrize(("dedicated", "on"), [(True, True), (True, False), (False, True)])
+def test_devices_are_placed_by_numa_node_where_the_gate_is_open(dedicated: bool, on: bool) -> None:
+    settings = pod.PodSettings(image="x", gates=open_gates(["PCINUMAAwareTopology"] if on else []))
+    placed = vmi(domain={"cpu": {"cores": 2, "dedicatedCpuPlacement": dedicated}})
+    env = {one["name"]: one["value"] for one in pod.launcher_pod(placed, settings)["spec"]["containers"][0]["env"]}
+    assert env.get("HOSTDEV_BY_NUMA") == ("true" if dedicated and on else None)
 
 
 def test_an_architecture_and_spread_choose_the_node() -> None:

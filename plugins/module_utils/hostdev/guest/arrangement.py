@@ -24,11 +24,10 @@ _EXPRESS = ("", "amd64", "arm64")
 
 @dataclass(frozen=True)
 class Arrangement:
-    """Hostdevs in the order of the domain, controllers, and what kept devices from their NUMA node."""
+    """Hostdevs in the order of the domain, and controllers."""
 
     devices: Tuple[Hostdev, ...]
     controllers: Tuple[Controller, ...] = ()
-    warnings: Tuple[str, ...] = ()
 
 
 def arrange(spec: Spec, sources: Sequence[Source], topology: Topology, settings: DomainSettings, *, no_hole: bool) -> Arrangement:
@@ -48,11 +47,11 @@ def arrange(spec: Spec, sources: Sequence[Source], topology: Topology, settings:
     if settings.by_numa and spec.domain.cpu.dedicated and spec.architecture in _EXPRESS:
         strict, highest = spec.domain.cpu.guest_mapping, max((0, *buses, *taken))
         moved = place_by_numa(devices, buses, highest, topology.as_numa(), settings.host.numa, strict=strict)
-        placed = Arrangement(moved.devices, moved.controllers, moved.warnings)
+        placed = Arrangement(moved.devices, moved.controllers)
     used = {one.guest.address.bus for one in placed.devices if one.guest}
     ports = [Controller(bus, ROOT_PORT) for bus in buses if bus in used]
     root = [Controller(0, ROOT, hole_kib=0 if hole else None)] if hole or ports else []
-    return Arrangement(placed.devices, (*root, *ports, *placed.controllers), placed.warnings)
+    return Arrangement(placed.devices, (*root, *ports, *placed.controllers))
 
 
 def _virtual_functions(spec: Spec, settings: DomainSettings) -> List[Hostdev]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 
 import pytest
@@ -12,8 +13,10 @@ from ansible_collections.vfio.passthrough.tests.harness.work import bounded
 def test_a_command_that_hangs_is_ended_with_its_children(monkeypatch: pytest.MonkeyPatch) -> None:
     # a shell's child in the background does not hear of an interrupt, and is ended after the grace
     monkeypatch.setattr(work, "GRACE", 0.2)
-    assert bounded(["sh", "-c", "sleep 1234.5 & sleep 1234.5"], seconds=0.2) == 1
-    assert subprocess.run(["pgrep", "-f", "sleep 1234.5"], check=False, capture_output=True).returncode == 1
+    # of its own, so that another run beside this one is not taken for it
+    asleep = f"sleep 1234.{os.getpid()}"
+    assert bounded(["sh", "-c", f"{asleep} & {asleep}"], seconds=0.2) == 1
+    assert subprocess.run(["pgrep", "-f", asleep], check=False, capture_output=True).returncode == 1
 
 
 def test_the_exit_code_is_the_commands() -> None:

@@ -36,7 +36,7 @@ def cases(document: Mapping[str, Any]) -> Iterator[Case]:
         given, want = case.get("given", {"": ""}), case.get("want", case.get("expect", {}))
         named = {*given.get("gates", {}), *given.get("gates_on", ())}
         known = set(given) <= _GIVEN and named <= set(GATES) and len(want) == 1 and set(want) <= {"causes", "grace_causes"}
-        yield Case(case["id"], partial(_check, given, *next(iter(want.items()))) if known else None)
+        yield Case(case["id"], partial(_check, given, *dict(want).popitem()) if known else None)
 
 
 def _check(given: Mapping[str, Any], which: str, want: list[dict[str, str]]) -> None:

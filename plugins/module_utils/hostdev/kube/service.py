@@ -76,8 +76,8 @@ class Service:
         self._looking = threading.Lock()
         self._ended = False
         self.waker = Waker()
-        self._elsewhere = Elsewhere(root, Path(options.plugin_folder), lambda: self.waker.set())
-        self._servers = Servers(root, options, self._handover, self._tally, lambda: self._look()[1], lambda: self.waker.set())
+        self._elsewhere = Elsewhere(root, Path(options.plugin_folder), self._wake)
+        self._servers = Servers(root, options, self._handover, self._tally, lambda: self._look()[1], self._wake)
 
     def reload(self) -> None:
         """Take the configuration file as it is now; the former declaration stays when the file is wrong or gone."""
@@ -154,8 +154,14 @@ class Service:
 
     def serve_metrics(self) -> Callable[[], None]:
         """Serve what is counted on the address of the options; return what ends that."""
-        units = lambda: (self._offers, self._reasons.skipped)  # noqa: E731
+
+        def units() -> tuple[tuple[Offer, ...], tuple[Skipped, ...]]:
+            return self._offers, self._reasons.skipped
+
         return serve(self._options.metrics, Collector(self._tally, self._grants.counts, units, self._servers.registered))
+
+    def _wake(self) -> None:
+        self.waker.set()
 
     def _look(self) -> tuple[tuple[Offer, ...], tuple[Offer, ...]]:
         """Return the units as they are found now, and as they are told; an Allocate call may look while the loop does."""

@@ -38,6 +38,7 @@ ALL = str(len(ADDRESSES))
 AWAY = [
     ("UnexpectedAdmissionError", "no healthy devices present; cannot allocate unhealthy devices"),
     ("UnexpectedAdmissionError", "code = Unavailable"),
+    ("UnexpectedAdmissionError", "code = Canceled desc = grpc: the client connection is closing"),
     (f"OutOf{RESOURCE}", ""),
 ]
 

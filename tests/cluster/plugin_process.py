@@ -39,6 +39,7 @@ from ansible_collections.vfio.passthrough.plugins.module_utils.hostdev.root impo
 logging.basicConfig(level=logging.INFO, format="%(created).3f %(message)s")
 base, folder = sys.argv[1:]
 places = {"run_folder": base + "/run", "config": base + "/etc/devices.json", "grants": base + "/g", "release": base + "/lib/current"}
+places["kubelet_root"] = os.path.dirname(folder)
 service.Service = partial(service.Service, opener=lambda root: os.open(root.at("/dev/iommu"), os.O_RDWR))
 raise SystemExit(service.run(Root(Path(base)), PluginOptions(plugin_folder=folder, host_prefix=base, **places)))
 """

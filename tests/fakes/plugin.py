@@ -133,6 +133,7 @@ class PluginBench:
         self.serve(*kinds)
         self.options = PluginOptions(
             plugin_folder=str(self.folder),
+            kubelet_root=str(base / "var/lib/kubelet"),
             run_folder=str(base / "r"),
             config=str(base / "etc/devices.json"),
             grants=str(base / "g"),

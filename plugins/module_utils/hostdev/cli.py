@@ -27,7 +27,7 @@ def _device_plugin(options: argparse.Namespace) -> int:
     from .kube.service import run
 
     logging.basicConfig(level=logging.INFO, format="%(message)s", stream=sys.stderr)
-    given = {name: getattr(options, name) for name in ("plugin_folder", "config", "run_folder", "host_prefix", "metrics")}
+    given = {name: getattr(options, name) for name in ("plugin_folder", "kubelet_root", "config", "run_folder", "host_prefix", "metrics")}
     return run(Root(), PluginOptions(**given, grants=f"{options.run_folder}/grant"))
 
 
@@ -183,6 +183,7 @@ def _add_launch(parser: argparse.ArgumentParser) -> None:
 def _add_device_plugin(parser: argparse.ArgumentParser) -> None:
     _config(parser)
     _plugin_folder(parser)
+    parser.add_argument("--kubelet-root", default="/var/lib/kubelet", help="the kubelet's --root-dir (default: %(default)s)")
     parser.add_argument("--run-folder", default="/run/vfio-passthrough", help="of the state file and of grants (default: %(default)s)")
     parser.add_argument("--host-prefix", default="", help="what the container runtime has to put before /dev to find our nodes")
     parser.add_argument("--metrics", default="", metavar="ADDRESS:PORT", help="serve metrics for Prometheus there; local addresses only")

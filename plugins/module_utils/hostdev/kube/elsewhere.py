@@ -15,11 +15,10 @@ from pathlib import Path
 from typing import Callable, Optional
 
 from ..device.offer import Offer
-from ..root import Root
 from .checkpoint import FILE as STORE
 from .checkpoint import Stored, read_stored
 from .config import Stamp, stamp_of
-from .ledger import Ledger, read_ledger
+from .ledger import Ledger
 
 log = logging.getLogger(__name__)
 
@@ -32,13 +31,12 @@ class Elsewhere:
 
     def __init__(
         self,
-        root: Root,
         plugin_folder: Path,
         woken: Callable[[], None],
-        ask: Callable[[Root], Ledger] = read_ledger,
+        ask: Callable[[], Ledger],
     ) -> None:
-        """Know of nothing yet. woken: called, in another thread, when the kubelet said something new."""
-        self._root, self._plugin_folder, self._woken, self._ask = root, plugin_folder, woken, ask
+        """Know of nothing yet. woken: called, in another thread, when the kubelet said something new. ask: gives its word."""
+        self._plugin_folder, self._woken, self._ask = plugin_folder, woken, ask
         self._stamp: Optional[Stamp] = None
         self._given: Mapping[str, tuple[Stored, ...]] = {}
         self._asked: tuple[frozenset[Stored], float] = (frozenset(), 0.0)
@@ -92,7 +90,7 @@ class Elsewhere:
 
     def _answered(self, held: frozenset[Stored]) -> None:
         try:
-            holdings = {(one.resource, one.id) for one in self._ask(self._root).holdings}
+            holdings = {(one.resource, one.id) for one in self._ask().holdings}
             ended = frozenset(one for one in held if not any((one.resource, number) in holdings for number in one.ids))
             self._said = ""
         # libraries raise what they like, and a thread that ends here would ask never again

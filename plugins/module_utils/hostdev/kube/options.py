@@ -18,7 +18,7 @@ _KEYS = ("devices", "permitted_host_devices")
 class PluginOptions:
     """Settings of `hostdev device-plugin`; paths are those of the process, not of a Root.
 
-    plugin_folder: the kubelet's, which does not follow its --root-dir. kubelet_socket: empty for kubelet.sock in it.
+    plugin_folder: the kubelet's, which does not follow its --root-dir, that is kubelet_root. kubelet_socket: empty for kubelet.sock in it.
     grants: folder of the units' grant folders, at the same path on the host and in containers.
     host_prefix: what the container runtime has to put before /dev/... to find our nodes; empty where it sees our /dev.
     release: the link to the running release; when it points elsewhere the service ends, to be started anew from there.
@@ -26,6 +26,7 @@ class PluginOptions:
     """
 
     plugin_folder: str = "/var/lib/kubelet/device-plugins"
+    kubelet_root: str = "/var/lib/kubelet"
     kubelet_socket: str = ""
     run_folder: str = "/run/vfio-passthrough"
     config: str = "/etc/vfio-passthrough/devices.json"

@@ -6,6 +6,7 @@ import logging
 import os
 import threading
 import time
+from functools import partial
 from pathlib import Path
 from typing import Callable, Optional
 
@@ -20,6 +21,7 @@ from .elsewhere import Elsewhere
 from .held import held_places
 from .iommufd import HandOver, open_iommu
 from .kinds import find, find_skipped
+from .ledger import read_ledger
 from .metrics import Collector, Tally, serve
 from .notify import Pulse, notify
 from .options import PluginOptions, load_declaration
@@ -76,7 +78,8 @@ class Service:
         self._looking = threading.Lock()
         self._ended = False
         self.waker = Waker()
-        self._elsewhere = Elsewhere(root, Path(options.plugin_folder), self._wake)
+        ask = partial(read_ledger, Root(), options.kubelet_root, options.plugin_folder)
+        self._elsewhere = Elsewhere(Path(options.plugin_folder), self._wake, ask)
         self._servers = Servers(root, options, self._handover, self._tally, lambda: self._look()[1], self._wake)
 
     def reload(self) -> None:

@@ -192,7 +192,7 @@ def reload_under_load(plugin: Plugin, plane: ControlPlane, node: NativeNode, rou
     """Declare one resource more, then something wrong, then the one resource alone, while pods come and go; return their fate."""
     all_units(plane, node)
     chance = random.Random(seed)
-    heard = len(kubelet_log(node))
+    heard, registered, files = len(kubelet_log(node)), plugin.registered(RESOURCE), plugin.open_files()
     with Churn(plane, node, RESOURCE, width=len(ADDRESSES) + 1, seed=seed) as churn:
         for number in range(rounds):
             given = len(churn.given)
@@ -209,6 +209,7 @@ def reload_under_load(plugin: Plugin, plane: ControlPlane, node: NativeNode, rou
             plugin.declare(ENTRY, whole=chance.random() < 0.5)
             wait_until("the resource is gone", lambda: counts(plane, node, EXTRA)[1] == "0")
         churn.wait_given(len(churn.given) + len(ADDRESSES))
+    assert (plugin.registered(RESOURCE), plugin.open_files() <= files + 2) == (registered, True)
     since = kubelet_log(node)[heard:]
     assert since.count(f'"Device plugin disconnected" resource="{EXTRA}"') == rounds
     assert not [line for line in since.splitlines() if "lugin" in line and f'="{RESOURCE}"' in line and "Updated capacity" not in line]
@@ -223,8 +224,10 @@ def kubelet_log(node: NativeNode) -> str:
     return (node.children.logs / "kubelet.log").read_text(encoding="utf-8", errors="replace")
 
 
-def test_pods_notice_nothing_of_what_is_declared_beside_them(plugin: Plugin, control_plane: ControlPlane, native_node: NativeNode) -> None:
-    registered = plugin.registered(RESOURCE)
-    churn = reload_under_load(plugin, control_plane, native_node, len(WRONG))
-    assert plugin.registered(RESOURCE) == registered
+def check_unnoticed(churn: Churn) -> None:
     assert (churn.doubles, churn.overlaps, churn.failed) == ([], [], [])
+    assert {unit for _owner, unit in churn.given} == set(ADDRESSES)
+
+
+def test_pods_notice_nothing_of_what_is_declared_beside_them(plugin: Plugin, control_plane: ControlPlane, native_node: NativeNode) -> None:
+    check_unnoticed(reload_under_load(plugin, control_plane, native_node, len(WRONG)))

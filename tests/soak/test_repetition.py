@@ -14,6 +14,7 @@ from ansible_collections.vfio.passthrough.tests.cluster.test_restarts import (
     RESOURCE,
     all_units,
     check_killed,
+    check_unnoticed,
     kill_plugins,
     reload_under_load,
     restart_kubelets,
@@ -59,11 +60,7 @@ def test_the_plugin_may_be_killed_at_any_moment(plugin: Plugin, control_plane: C
 
 @pytest.mark.timeout(2 * 3600)
 def test_pods_notice_nothing_of_what_is_declared_beside_them(plugin: Plugin, control_plane: ControlPlane, native_node: NativeNode) -> None:
-    registered, files = plugin.registered(RESOURCE), plugin.open_files()
-    churn = reload_under_load(plugin, control_plane, native_node, KUBELETS)
-    assert plugin.registered(RESOURCE) == registered
-    assert (churn.doubles, churn.overlaps, churn.failed) == ([], [], [])
-    assert plugin.open_files() <= files + 2
+    check_unnoticed(reload_under_load(plugin, control_plane, native_node, KUBELETS))
 
 
 def test_nodes_that_come_and_go_leave_nothing_behind(plugin: Plugin, control_plane: ControlPlane, native_node: NativeNode) -> None:
